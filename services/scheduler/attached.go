@@ -15,21 +15,20 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// errSuperseded says that a scheduler of a higher epoch has written the pool's
-// value.
+// errSuperseded says that a scheduler of a higher epoch has written the pool's value.
 var errSuperseded = errors.New("a scheduler of a later epoch has written which workers may have got batches")
 
-// attached is the pool's value in the bucket attached: which workers may have
-// got batches. Only the pool's holder writes it, under its epoch.
+// attached is the pool's value in the bucket attached: which workers may have received batches. Only the pool's
+// leader writes it, under its epoch.
 type attached struct {
 	pool     string
 	bucket   *bus.Bucket[*nereidv1.AttachedValue]
-	recorded func(version uint64) // tells the loop
+	recorded func(version uint64) // notifies the loop
 	log      *zap.Logger
-	wake     chan struct{} // says that there is something to write
+	wake     chan struct{} // signals that there is something to write
 
 	mu      sync.Mutex
-	version uint64       // what the store is to hold; guarded by mu
+	version uint64       // of what the store is to hold; guarded by mu
 	history core.History // guarded by mu
 
 	// Owned by the goroutine that leads the pool.
@@ -42,20 +41,19 @@ func newAttached(b *bus.Bus, pool string, log *zap.Logger) (*attached, error) {
 	return &attached{pool: pool, bucket: bucket, log: log, wake: make(chan struct{}, 1)}, err
 }
 
-// Record has the store hold a history. It does not block.
+// Record makes the store hold a history. It does not block.
 func (a *attached) Record(version uint64, h core.History) {
 	a.mu.Lock()
 	a.version, a.history = version, h
 	a.mu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
-	default: // it has been woken, and will find the newest
+	default: // already signaled: the writer will find the newest
 	}
 }
 
-// inherit writes the value anew under the epoch, with what it holds, and returns
-// that: from then on no earlier holder can write it. It tries for as long as the
-// store is away.
+// inherit rewrites the stored value under the epoch and returns its history: from then on no earlier leader can write
+// the value. It retries as long as the store is unavailable.
 func (a *attached) inherit(ctx context.Context, epoch uint64) (core.History, error) {
 	a.epoch = epoch
 	for {
@@ -73,7 +71,7 @@ func (a *attached) inherit(ctx context.Context, epoch uint64) (core.History, err
 			a.mu.Unlock()
 			return h, nil
 		}
-		if !errors.Is(err, bus.ErrConflict) { // else an earlier holder was quicker
+		if !errors.Is(err, bus.ErrConflict) { // otherwise an earlier leader was quicker
 			a.log.Warn("which workers may have got batches is not known yet", obs.Err(err)...)
 			lifecycle.Pause(ctx, retry)
 		}
@@ -83,7 +81,7 @@ func (a *attached) inherit(ctx context.Context, epoch uint64) (core.History, err
 	}
 }
 
-// read returns what the store holds; nil if that is nothing.
+// read returns what the store holds; nil if it holds nothing.
 func (a *attached) read(ctx context.Context) (*core.History, error) {
 	present, err := a.bucket.Get(ctx, a.pool)
 	switch {
@@ -99,7 +97,7 @@ func (a *attached) read(ctx context.Context) (*core.History, error) {
 	return &core.History{Workers: present.Value.GetWorkers(), IncompleteBefore: present.Value.GetIncompleteBefore()}, nil
 }
 
-// put writes the value if it is as it was last read or written.
+// put writes the value if it has not changed since it was last read or written.
 func (a *attached) put(ctx context.Context, h core.History) error {
 	value := &nereidv1.AttachedValue{Schema: nereidv1.Schema, Epoch: a.epoch, Workers: h.Workers, IncompleteBefore: h.IncompleteBefore}
 	var revision uint64
@@ -115,8 +113,8 @@ func (a *attached) put(ctx context.Context, h core.History) error {
 	return err
 }
 
-// keep writes what is to be recorded until ctx is done, and again where the
-// store has lost it. It returns errSuperseded when another holds the pool.
+// keep writes recorded histories until ctx is done, and writes them again if the store has lost the value. It returns
+// errSuperseded if another scheduler leads the pool.
 func (a *attached) keep(ctx context.Context) error {
 	events, err := a.bucket.WatchKey(ctx, a.pool)
 	if err != nil {
@@ -141,7 +139,7 @@ func (a *attached) keep(ctx context.Context) error {
 	}
 }
 
-// write brings what is to be recorded into the store, however long that takes.
+// write writes the current history into the store, however long that takes.
 func (a *attached) write(ctx context.Context) error {
 	a.mu.Lock()
 	version, h := a.version, a.history

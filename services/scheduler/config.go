@@ -10,24 +10,19 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Config configures a scheduler. A field with a name is a flag, and a setting of
-// that name in files and in the environment; others keep what [Default] has
-// given them.
+// Config configures a scheduler. A field with a name is a flag, and a setting of that name in files and in the
+// environment; the others keep the values from [Default].
 type Config struct {
-	// ID names this scheduler among the others; it is its key in the bucket
-	// schedulers.
+	// ID identifies this scheduler; it is its key in the bucket schedulers.
 	ID string `kong:"-"`
-	// Pool is the pool that the scheduler serves while it leads, and waits for
-	// while another does.
+	// Pool is the pool that the scheduler serves while it leads, and stands by for while another scheduler does.
 	Pool string `kong:"-"`
-	// Address is where its gRPC for the other services listens, as they dial
-	// it; empty in one process.
+	// Address is where other services dial its gRPC; empty in a single process.
 	Address string `kong:"-"`
-	// Version is the release, for the others' logs.
+	// Version is the release, for the logs of other services.
 	Version string `kong:"-"`
-	// TakeoverWait is for how long a new holder of the pool waits to hear what
-	// its workers have begun. After that it fails the requests that may have
-	// run on one of which it has not heard.
+	// TakeoverWait is how long a new leader of the pool waits for its workers to report what they have started. After
+	// that it fails the requests that may have run on a worker that has not reported.
 	TakeoverWait time.Duration `kong:"-"`
 
 	MaxQueuedRequests int   `name:"max-queued-requests" default:"262144" group:"Queues" help:"The most waiting requests, over all models; more are refused with queue_full. 0 is no limit."`
@@ -44,8 +39,8 @@ type Config struct {
 	MetricsConfig []string `name:"metrics-config" sep:"none" placeholder:"KEY=VALUE" group:"Metrics" help:"The latency metrics: counter_latencies (true), histogram_latencies (false) and summary_latencies (false) enable kinds; summary_quantiles is pairs of a quantile and its error, such as 0.5:0.05,0.99:0.001; repeat the flag for several."`
 }
 
-// Default returns the flags' defaults. Only a flood reaches the bounds: a queue
-// without a bound ends in memory running out.
+// Default returns the flags' defaults. Only a flood reaches the limits: without a limit the queue would grow until
+// memory runs out.
 func Default() Config {
 	return Config{
 		ID: "scheduler", Pool: infer.DefaultPool, TakeoverWait: 5 * time.Second,
@@ -53,8 +48,7 @@ func Default() Config {
 	}
 }
 
-// Validate returns an error of the reason config_invalid that names the
-// setting and what it may be.
+// Validate returns an error with the reason config_invalid that names the setting and its valid values.
 func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
@@ -79,14 +73,13 @@ func (c Config) Validate() error {
 	return err
 }
 
-// The values of --rate-limit, in any case.
+// The values of --rate-limit, case-insensitive.
 const (
 	rateLimitOff            = "off"
 	rateLimitExecutionCount = "execution_count"
 )
 
-// rateLimit is the rate limiter that the settings ask for, or nil. Errors have the
-// reason config_invalid.
+// rateLimit returns the rate limiter that the settings ask for, or nil. Errors have the reason config_invalid.
 func (c Config) rateLimit() (*core.RateLimit, error) {
 	counts, err := resources.Parse(c.RateLimitResources)
 	if err != nil {
@@ -101,7 +94,7 @@ func (c Config) rateLimit() (*core.RateLimit, error) {
 	return nil, errs.New(errs.ConfigInvalid, "--rate-limit=%s: want %s or %s", c.RateLimit, rateLimitOff, rateLimitExecutionCount)
 }
 
-// limits are the core's.
+// limits returns the core's limits.
 func (c Config) limits() (core.Config, error) {
 	rateLimit, err := c.rateLimit()
 	return core.Config{MaxRequests: c.MaxQueuedRequests, MaxBytes: c.MaxQueuedBytes, RateLimit: rateLimit, DeviceBatches: c.DeviceBatches}, err

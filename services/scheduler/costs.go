@@ -24,33 +24,32 @@ import (
 )
 
 const (
-	// costsRound is how often costs that have changed are written.
+	// costsRound is how often changed costs are written.
 	costsRound = 30 * time.Second
-	// costsTimeout bounds the reading or writing of one model's, and all of it at the end.
+	// costsTimeout limits reading or writing the costs of one model, and writing all of them at the end.
 	costsTimeout = 2 * time.Second
 )
 
-// costs keep what executions have taken in the bucket costs, so that a scheduler that
-// begins knows what the last one had learned. They hold for a content and how it is
-// configured.
+// costs stores in the bucket costs how long executions have taken, so that a scheduler that starts knows what the
+// last one had learned. Costs apply to one content with one configuration.
 type costs struct {
 	pool   string
 	bucket *bus.Bucket[*nereidv1.CostsValue]
 	loop   *dispatch.Loop
 	log    *zap.Logger
-	wake   chan struct{} // says that models have changed
+	wake   chan struct{} // signals that models have changed
 
 	mu     sync.Mutex
 	models map[string][]content // by key; guarded by mu
-	gone   map[string]bool      // keys of models that are in the repository no more; guarded by mu
+	gone   map[string]bool      // keys of models that are no longer in the repository; guarded by mu
 
 	// Owned by keep, and by flush after it.
 	taught    map[infer.ModelRef]bool
-	written   map[infer.ModelRef]int // executions that the bucket knows of
-	revisions map[string]uint64      // at which values were read or written last, by key; 0 is no value
+	written   map[infer.ModelRef]int // executions that the bucket includes
+	revisions map[string]uint64      // at which values were last read or written, by key; 0 is no value
 }
 
-// content is a loaded content. Its digest names its files and its configuration.
+// content is a loaded content. Its digest identifies its files and its configuration.
 type content struct {
 	ref    infer.ModelRef
 	digest string
@@ -65,8 +64,7 @@ func newCosts(b *bus.Bus, pool string, loop *dispatch.Loop, log *zap.Logger) (*c
 	}, err
 }
 
-// know takes in the value of a model's key, which is nil when it is gone. The core knows
-// of it already.
+// know records the value of a model's key; nil means that the model is gone. The core has been notified already.
 func (c *costs) know(key string, v *nereidv1.ModelValue) {
 	var list []content
 	if cmp.Or(v.GetPool(), infer.DefaultPool) == c.pool {
@@ -115,7 +113,7 @@ func (c *costs) keep(ctx context.Context) {
 		case <-c.wake:
 			c.each(ctx, c.teach)
 		case <-tick.C:
-			c.each(ctx, c.teach) // what could not be read
+			c.each(ctx, c.teach) // those that could not be read
 			c.each(ctx, c.write)
 			c.forget(ctx)
 		case <-ctx.Done():
@@ -124,15 +122,15 @@ func (c *costs) keep(ctx context.Context) {
 	}
 }
 
-// flush writes what was learned last, after keep. The next scheduler may have the pool already:
-// what it has written stays.
+// flush writes what was learned last, after keep has returned. The next scheduler may lead the pool already: values
+// that it has written are not replaced.
 func (c *costs) flush(ctx context.Context) {
 	ctx, end := context.WithTimeout(context.WithoutCancel(ctx), costsTimeout)
 	defer end()
 	c.each(ctx, c.write)
 }
 
-// each calls a function for each model, and says what went wrong.
+// each calls a function for each model, and logs errors.
 func (c *costs) each(ctx context.Context, do func(context.Context, string, []content) error) {
 	c.mu.Lock()
 	models := maps.Clone(c.models)
@@ -146,7 +144,7 @@ func (c *costs) each(ctx context.Context, do func(context.Context, string, []con
 	}
 }
 
-// teach tells the core what the bucket knows of contents that are new to it.
+// teach passes the stored costs of contents that are new to the core to it.
 func (c *costs) teach(ctx context.Context, key string, list []content) error {
 	if !slices.ContainsFunc(list, func(of content) bool { return !c.taught[of.ref] }) {
 		return nil
@@ -177,9 +175,8 @@ func costsOf(v *nereidv1.CostsValue, of content) []infer.Cost {
 	return nil
 }
 
-// write brings what has been learned of a model into the bucket, if something has and no
-// other scheduler has written meanwhile. If one has, the next round reads that first: it may
-// know contents that have not run here.
+// write stores what has been learned about a model, if there is anything new and no other scheduler has written in
+// the meantime. If one has, the next round first reads its value: it may include contents that have not run here.
 func (c *costs) write(ctx context.Context, key string, list []content) error {
 	value, counts, changed := &nereidv1.CostsValue{Schema: nereidv1.Schema}, make([]int, len(list)), false
 	for i, of := range list {
@@ -209,7 +206,7 @@ func (c *costs) write(ctx context.Context, key string, list []content) error {
 	return nil
 }
 
-// replace writes a value over that of the revision which is known.
+// replace writes a value over the one with the known revision.
 func (c *costs) replace(ctx context.Context, key string, value *nereidv1.CostsValue) (uint64, error) {
 	if known := c.revisions[key]; known > 0 {
 		return c.bucket.Update(ctx, key, value, known)
@@ -217,8 +214,8 @@ func (c *costs) replace(ctx context.Context, key string, value *nereidv1.CostsVa
 	return c.bucket.Create(ctx, key, value)
 }
 
-// forget forgets contents that are not loaded any more, and deletes what is known of
-// models that are in the repository no more.
+// forget forgets contents that are no longer loaded, and deletes the stored costs of models that are no longer in the
+// repository.
 func (c *costs) forget(ctx context.Context) {
 	c.mu.Lock()
 	gone := c.gone
@@ -236,7 +233,7 @@ func (c *costs) forget(ctx context.Context) {
 		delete(c.revisions, key)
 		bounded, end := context.WithTimeout(ctx, costsTimeout)
 		if stored, err := c.bucket.Get(bounded, key); err == nil {
-			_ = c.bucket.Delete(bounded, key, stored.Revision) // what stays is of no use, and does no harm
+			_ = c.bucket.Delete(bounded, key, stored.Revision) // a leftover value is useless but harmless
 		}
 		end()
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// latencies are the forms in which metrics show the times of requests. As with Triton,
-// quantiles that cannot be read leave the default ones in place: ignored says why. Errors
-// have the reason config_invalid.
+// latencies returns the forms in which metrics report the times of requests. As in Triton, quantiles that cannot be
+// parsed leave the defaults in place: ignored says why. Errors have the reason config_invalid.
 func (c Config) latencies() (l stats.Latencies, ignored, err error) {
 	l = stats.DefaultLatencies()
 	for _, text := range c.MetricsConfig {
@@ -46,7 +45,7 @@ func onOff(to *bool, text, value string) (err error) {
 	return nil
 }
 
-// quantiles reads pairs such as 0.5:0.05,0.99:0.001.
+// quantiles parses pairs such as 0.5:0.05,0.99:0.001.
 func quantiles(l *stats.Latencies, text, value string) error {
 	l.Quantiles = nil
 	for pair := range strings.SplitSeq(value, ",") {

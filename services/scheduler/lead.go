@@ -18,22 +18,22 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Streams are the connections of gateways and workers in other processes:
-// [schedule.Server]. They are served while the scheduler holds its pool.
+// Streams are the connections of gateways and workers in other processes: [schedule.Server]. They are served while
+// the scheduler leads its pool.
 type Streams interface {
-	// Serve takes streams from now on, under the epoch of the pool.
+	// Serve accepts streams from now on, under the pool's epoch.
 	Serve(epoch uint64, b schedule.Backend)
-	// Drain asks the gateways to send nothing new.
+	// Drain asks the gateways to send no new requests.
 	Drain()
-	// Stop ends all streams and takes none.
+	// Stop ends all streams and accepts no more.
 	Stop()
-	// Placed tells a gateway on which worker its request runs.
+	// Placed tells a gateway which worker runs its request.
 	Placed(w infer.Work, worker uint64)
 	// Left tells a worker that it is forgotten and may exit.
 	Left(worker uint64)
 }
 
-// noStreams are those of a scheduler that is called from its own process.
+// noStreams is for a scheduler that is called from its own process.
 type noStreams struct{}
 
 func (noStreams) Serve(uint64, schedule.Backend) {}
@@ -42,23 +42,23 @@ func (noStreams) Stop()                          {}
 func (noStreams) Placed(infer.Work, uint64)      {}
 func (noStreams) Left(uint64)                    {}
 
-// retry is how long to wait after a term that could not begin.
+// retry is how long to wait after a leadership that could not start.
 const retry = time.Second
 
-// claim is one try at the pool, and the word that it is over.
+// claim is one attempt to lead the pool; it also signals that the leadership is over.
 type claim struct {
 	*bus.Registration[*nereidv1.LeaderValue]
-	epoch  atomic.Uint64 // 0 until the pool is ours
+	epoch  atomic.Uint64 // 0 until this scheduler leads
 	other  atomic.Pointer[string]
-	lost   chan struct{} // closed when another holds the pool
+	lost   chan struct{} // closed when another scheduler leads the pool
 	once   sync.Once
 	holder string
-	before uint64 // epoch of the term before
+	before uint64 // epoch of the previous leadership
 }
 
-// mayReplace takes over what is left of an earlier life of this scheduler. That
-// another holds the key ends a term: the lease was lost meanwhile. While the
-// store is away nobody can have taken it, and the term goes on.
+// mayReplace allows taking over what is left of an earlier run of this scheduler. If another scheduler holds the key,
+// the leadership ends: the lease was lost in the meantime. While the store is unavailable nobody can have acquired
+// the lease, so the leadership continues.
 func (c *claim) mayReplace(present *nereidv1.LeaderValue) bool {
 	own := max(c.epoch.Load(), c.before)
 	if present.GetHolder() == c.holder && (own == 0 || present.GetEpoch() <= own) {
@@ -70,7 +70,7 @@ func (c *claim) mayReplace(present *nereidv1.LeaderValue) bool {
 	return false
 }
 
-// depose ends the term.
+// depose ends the leadership.
 func (c *claim) depose(why string) {
 	c.once.Do(func() {
 		c.other.Store(&why)
@@ -78,8 +78,7 @@ func (c *claim) depose(why string) {
 	})
 }
 
-// lead waits for the pool, serves it while it is this scheduler's, and begins
-// again, until ctx is done.
+// lead waits for the leadership of the pool, serves the pool while it leads, and starts over, until ctx is done.
 func (s *Scheduler) lead(ctx context.Context) error {
 	leaders, err := bus.NewBucket(s.deps.Bus, bus.Leaders, bus.Values[*nereidv1.LeaderValue]())
 	if err != nil {
@@ -98,7 +97,7 @@ func (s *Scheduler) lead(ctx context.Context) error {
 	return nil
 }
 
-// term is one time as the pool's scheduler.
+// term is one leadership of the pool.
 func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.LeaderValue]) error {
 	role := control.PoolRole(s.config.Pool)
 	if present, err := leaders.Get(ctx, role); err == nil && present.Value.GetHolder() != s.config.ID {
@@ -130,7 +129,7 @@ func (s *Scheduler) term(ctx context.Context, leaders *bus.Bucket[*nereidv1.Lead
 	return err
 }
 
-// rateLimit tells the registry what it is to refuse; nil is nothing.
+// rateLimit tells the registry what it must refuse; nil is nothing.
 func (s *Scheduler) rateLimit() *nereidv1.RateLimit {
 	if s.limits.RateLimit == nil {
 		return nil
@@ -138,8 +137,7 @@ func (s *Scheduler) rateLimit() *nereidv1.RateLimit {
 	return &nereidv1.RateLimit{Resources: s.limits.RateLimit.Counts.Texts()}
 }
 
-// serve leads until ctx is done, in which case the pool is handed over, or
-// until another leads.
+// serve leads until ctx is done, and then hands the pool over, or until another scheduler leads.
 func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	epoch := c.Epoch()
 	log := s.deps.Log.With(zap.String("pool", s.config.Pool), zap.Uint64("epoch", epoch))
@@ -188,7 +186,7 @@ func (s *Scheduler) serve(ctx context.Context, c *claim) {
 	kept.Wait()
 }
 
-// Leads reports whether the scheduler holds its pool, and under which epoch.
+// Leads reports whether the scheduler leads its pool, and under which epoch.
 func (s *Scheduler) Leads() (epoch uint64, ok bool) {
 	if c := s.claim.Load(); c != nil {
 		return c.Epoch(), true
@@ -196,14 +194,14 @@ func (s *Scheduler) Leads() (epoch uint64, ok bool) {
 	return 0, false
 }
 
-// depose ends the term: another scheduler has led since its begin.
+// depose ends the leadership: another scheduler has led since it started.
 func (s *Scheduler) depose(why string) {
 	if c := s.claim.Load(); c != nil {
 		c.depose(why)
 	}
 }
 
-// errStandby is for calls that only the pool's holder can answer.
+// errStandby is the error for calls that only the pool's leader can answer.
 func (s *Scheduler) errStandby() error {
 	return errs.New(errs.StateUnavailable, "scheduler %s does not hold the pool %s", s.config.ID, s.config.Pool)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/dispatch"
 )
 
-// refreshTimeout is for how long a new leader waits to read who is alive.
+// refreshTimeout is how long a new leader waits to read who is alive.
 const refreshTimeout = 2 * time.Second
 
-// leases tells the loop who holds the leases of the pool's workers.
+// leases notifies the loop of who holds the leases of the pool's workers.
 type leases struct {
 	pool   string
 	loop   *dispatch.Loop
@@ -31,7 +31,7 @@ func newLeases(b *bus.Bus, pool string, loop *dispatch.Loop, log *zap.Logger) (*
 	return &leases{pool: pool, loop: loop, log: log, bucket: bucket, known: make(chan struct{})}, err
 }
 
-// follow follows the leases until ctx is done.
+// follow watches the leases until ctx is done.
 func (l *leases) follow(ctx context.Context) error {
 	for e := range l.bucket.Watch(ctx) {
 		if e.Kind == bus.EventCaughtUp {
@@ -42,8 +42,7 @@ func (l *leases) follow(ctx context.Context) error {
 	return nil
 }
 
-// refresh takes in who holds a lease now. What follows the leases may be behind
-// just after the store was away.
+// refresh reads who holds a lease now. The watch may lag behind just after the store was unavailable.
 func (l *leases) refresh(ctx context.Context) {
 	select {
 	case <-l.known:
@@ -61,7 +60,7 @@ func (l *leases) refresh(ctx context.Context) {
 	l.log.Warn("who is alive could not be read anew: the leadership begins with what is known")
 }
 
-// post tells the loop of a lease. One in another pool is as good as none.
+// post notifies the loop of a lease. A lease in another pool counts as none.
 func (l *leases) post(e bus.Event[*nereidv1.WorkerValue]) {
 	switch {
 	case e.Kind == bus.EventDelete:

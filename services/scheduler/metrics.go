@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics show who holds the pool.
+// metrics report the scheduler's leadership of the pool.
 type metrics struct {
 	epoch     prometheus.Gauge
 	takeovers prometheus.Counter
@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// began notes the epoch of a term, or its end with 0.
+// began records the epoch of a new leadership, or its end with 0.
 func (m *metrics) began(epoch uint64) {
 	m.epoch.Set(float64(epoch))
 	if epoch != 0 {

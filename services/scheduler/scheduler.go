@@ -1,9 +1,7 @@
-// Package scheduler decides, for one pool, which requests run when, where and
-// together. Gateways submit requests, workers offer their instances' credits, and
-// the scheduler sends each batch to the instance that runs it.
+// Package scheduler decides, for one pool, which requests run when, where and in which batch. Gateways submit
+// requests, workers grant their instances' credits, and the scheduler sends each batch to the instance that runs it.
 //
-// It knows models only from the bucket models. It carries descriptors; large
-// tensors do not pass through it.
+// It knows models only from the bucket models. It carries request descriptors; large tensors do not pass through it.
 package scheduler
 
 import (
@@ -33,21 +31,20 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/trail"
 )
 
-// Deps are what a scheduler works with.
+// Deps are the dependencies of a scheduler.
 type Deps struct {
 	Bus   *bus.Bus
 	Clock mono.Clock
-	// Responder takes the answers of requests that do not run.
+	// Responder receives the answers to requests that do not run.
 	Responder infer.Responder
-	// Streams are the connections of gateways and workers; nil where these call
-	// the scheduler in their own process.
+	// Streams are the connections of gateways and workers; nil if these call the scheduler within one process.
 	Streams Streams
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 }
 
-// Scheduler serves one pool, or stands by while another does. It is the
-// [schedule.Backend] of gateways and workers and safe for concurrent use.
+// Scheduler serves one pool, or stands by while another scheduler does. It implements [schedule.Backend] for gateways
+// and workers and is safe for concurrent use.
 type Scheduler struct {
 	config   Config
 	limits   core.Config
@@ -58,18 +55,17 @@ type Scheduler struct {
 	attached *attached
 	costs    *costs
 	metrics  *metrics
-	log      *decisionlog.Writer // nil if none is kept
+	log      *decisionlog.Writer // nil if there is none
 	trail    *trail.Trail
 	ready    atomic.Bool
-	known    chan struct{}         // closed when the models are
-	claim    atomic.Pointer[claim] // nil while another leads
-	last     uint64                // epoch of the last term; lead's alone
+	known    chan struct{}         // closed when the models are known
+	claim    atomic.Pointer[claim] // nil while another scheduler leads
+	last     uint64                // epoch of the last leadership; only lead uses it
 }
 
 var _ schedule.Backend = (*Scheduler)(nil)
 
-// New makes a scheduler that does nothing before Run; what it is told until
-// then waits.
+// New returns a scheduler that does nothing before Run; events wait until then.
 func New(c Config, deps Deps) (*Scheduler, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -123,7 +119,7 @@ func New(c Config, deps Deps) (*Scheduler, error) {
 	}, nil
 }
 
-// newDecisionLog makes the log that the settings ask for, or nil.
+// newDecisionLog returns the log that the settings ask for, or nil.
 func newDecisionLog(c Config, limits core.Config, deps Deps) *decisionlog.Writer {
 	if c.DecisionLog == "" {
 		return nil
@@ -137,8 +133,7 @@ func newDecisionLog(c Config, limits core.Config, deps Deps) *decisionlog.Writer
 	})
 }
 
-// openLog begins the decision log, if one is kept. It is closed after everything
-// else has ended.
+// openLog opens the decision log, if there is one. The log is closed after everything else has ended.
 func (s *Scheduler) openLog(ctx context.Context) (closeLog func(), err error) {
 	if s.log == nil {
 		return func() {}, nil
@@ -155,10 +150,10 @@ func (s *Scheduler) openLog(ctx context.Context) (closeLog func(), err error) {
 	}, nil
 }
 
-// remembered is of how many units the scheduler knows what it has decided.
+// remembered is the number of units whose decisions the scheduler remembers.
 const remembered = 10_000
 
-// explain answers what was decided about a request: nil where nothing is known.
+// explain returns the decisions about a request; nil if none are known.
 func (s *Scheduler) explain(question []byte) (answer []byte) {
 	var q infer.ExplainQuestion
 	if json.Unmarshal(question, &q) != nil {
@@ -176,18 +171,18 @@ func (s *Scheduler) explain(question []byte) (answer []byte) {
 	for i := range list {
 		list[i].Pool = s.config.Pool
 	}
-	answer, _ = json.Marshal(list) // numbers and texts
+	answer, _ = json.Marshal(list) // numbers and strings only: cannot fail
 	return answer
 }
 
-// members takes what the loop decides about workers.
+// members handles the loop's decisions about workers.
 type members struct {
 	*attached
 	Streams
 	metrics *metrics
 }
 
-// Gone counts a worker that has died, and lets one exit that has left.
+// Gone counts a worker that has died, and allows a worker that has left to exit.
 func (m members) Gone(worker uint64, died bool) {
 	if died {
 		m.metrics.deaths.Inc()
@@ -197,8 +192,8 @@ func (m members) Gone(worker uint64, died bool) {
 	m.Left(worker)
 }
 
-// Run stands by and serves the pool until ctx is done. What waits then goes back
-// to its gateways, and the pool to the next scheduler; new requests are refused.
+// Run stands by and serves the pool until ctx is done. Waiting requests then go back to their gateways and the pool
+// to the next scheduler; new requests are refused.
 func (s *Scheduler) Run(ctx context.Context) error {
 	closeLog, err := s.openLog(ctx)
 	if err != nil {
@@ -236,29 +231,29 @@ func (s *Scheduler) keep(ctx context.Context, r *registration) error {
 // Ready reports whether the scheduler knows the models.
 func (s *Scheduler) Ready() bool { return s.ready.Load() }
 
-// Submit takes a request over: it will be answered through a worker or, if it
-// does not run, through the Responder. On an error the caller still owns it.
+// Submit takes ownership of a request: it will be answered by a worker or, if it does not run, by the Responder. On
+// an error the caller still owns it.
 func (s *Scheduler) Submit(r *infer.Request) error { return s.loop.Submit(r) }
 
-// Cancel says that nobody waits for a request any more. It may be unknown.
+// Cancel says that nobody waits for a request any more. The request may be unknown.
 func (s *Scheduler) Cancel(id infer.RequestID) { s.loop.Cancel(id) }
 
-// CacheUsed counts what a gateway's response cache did for a request.
+// CacheUsed counts a gateway's use of its response cache for a request.
 func (s *Scheduler) CacheUsed(u infer.CacheUse) {
 	if c := s.stats.Of(u.Model); c != nil {
 		c.CacheUsed(u.Hit, u.Time)
 	}
 }
 
-// EnsembleEnded counts a request for an ensemble, whose steps a gateway has submitted.
+// EnsembleEnded counts a request for an ensemble whose steps a gateway has submitted.
 func (s *Scheduler) EnsembleEnded(e infer.EnsembleEnd) {
 	if c := s.stats.Of(e.Model); c != nil {
 		c.EnsembleEnded(&e, s.deps.Clock.Now())
 	}
 }
 
-// Statistics returns the counts of model versions, one for each ref: zero if
-// the scheduler does not know it yet. It never fails.
+// Statistics returns the counts of model versions, one for each ref: zero if the scheduler does not know it yet. It
+// fails only if the scheduler does not lead.
 func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infer.Statistics, error) {
 	if _, leads := s.Leads(); !leads {
 		return nil, s.errStandby()
@@ -274,8 +269,8 @@ func (s *Scheduler) Statistics(_ context.Context, refs []infer.ModelRef) ([]infe
 	return list, nil
 }
 
-// Queues tells what waits and runs in the pool, by model, version and
-// generation. It never fails.
+// Queues returns the waiting and running requests of the pool by model, version and generation. It fails only if the
+// scheduler does not lead.
 func (s *Scheduler) Queues(context.Context) ([]infer.Queue, error) {
 	if _, leads := s.Leads(); !leads {
 		return nil, s.errStandby()
@@ -283,15 +278,13 @@ func (s *Scheduler) Queues(context.Context) ([]infer.Queue, error) {
 	return s.loop.Queues(), nil
 }
 
-// RegisterControl has a server answer for the pool's statistics and queues: see
-// [control.RegisterPool].
+// RegisterControl registers the service for the pool's statistics and queues: see [control.RegisterPool].
 func (s *Scheduler) RegisterControl(r grpc.ServiceRegistrar) {
 	control.RegisterPool(r, s.config.Pool, s, func(err error) { s.deps.Log.Error("call failed", obs.Err(err)...) })
 }
 
-// Deposed says that a gateway or worker has met the scheduler of a later epoch:
-// this one begins anew. The lease does not tell it where that one has died
-// before this one was back.
+// Deposed says that a gateway or worker has seen the scheduler of a later epoch: this one starts over. Its lease does
+// not reveal that if the other scheduler died before this one was back.
 func (s *Scheduler) Deposed(by uint64) {
 	if epoch, leads := s.Leads(); leads && by > epoch {
 		s.depose("the pool has had a scheduler of a later epoch")
@@ -306,17 +299,16 @@ func (s *Scheduler) Attach(worker uint64, held infer.Held, e infer.Executor) {
 // Detach says that a worker is gone.
 func (s *Scheduler) Detach(worker uint64) { s.loop.Detach(worker) }
 
-// Leave says that a gateway cannot be reached, which submits again what it
-// still waits for.
+// Leave says that a gateway cannot be reached. The gateway resubmits what it still waits for.
 func (s *Scheduler) Leave(origin uint64) { s.loop.Leave(origin) }
 
-// Disconnect says that a worker cannot be reached any more, and gives back the
-// batches that were under way there, with their requests.
+// Disconnect says that a worker can no longer be reached, and returns the batches that were in flight there, with
+// their requests.
 func (s *Scheduler) Disconnect(worker uint64, under []*infer.Batch) {
 	s.loop.Disconnect(worker, under)
 }
 
-// Return gives back a batch that its worker has not started.
+// Return returns a batch that its worker has not started.
 func (s *Scheduler) Return(b *infer.Batch, err error) {
 	s.loop.Return(b, err)
 	if errs.Of(err) == errs.SchedulerDeposed {
@@ -324,13 +316,13 @@ func (s *Scheduler) Return(b *infer.Batch, err error) {
 	}
 }
 
-// Grant offers credits of a worker's instance.
+// Grant adds credits of a worker's instance.
 func (s *Scheduler) Grant(g infer.Grant) { s.loop.Grant(g) }
 
 // Retire asks for an instance to be drained.
 func (s *Scheduler) Retire(id infer.InstanceID) { s.loop.Retire(id) }
 
-// InstanceFree says that an instance can take its next batch.
+// InstanceFree says that an instance can accept its next batch.
 func (s *Scheduler) InstanceFree(f *infer.InstanceFree) { s.loop.InstanceFree(f) }
 
 // UnitDone ends a unit after its batch's InstanceFree.

@@ -15,8 +15,7 @@ import (
 
 type registration = bus.Registration[*nereidv1.ServiceValue]
 
-// register takes the scheduler's own key. A value under its id is that of an
-// earlier life.
+// register acquires the scheduler's own key. A value under its id is left over from an earlier run.
 func (s *Scheduler) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(s.deps.Bus, bus.Schedulers, bus.Values[*nereidv1.ServiceValue]())
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *Scheduler) register(ctx context.Context) (*registration, error) {
 	})
 }
 
-// report is what the scheduler tells of itself under its own key.
+// report is what the scheduler publishes about itself under its own key.
 type report struct {
 	applied uint64
 	load    core.Load
@@ -48,11 +47,11 @@ func (s *Scheduler) value(epoch uint64, r report) *nereidv1.ServiceValue {
 	}
 }
 
-// tellLoad is how often the load is told, where it changes.
+// tellLoad is how often the load is published if it changes.
 const tellLoad = 2 * time.Second
 
-// watch keeps the loop's models in step with the bucket until ctx is done, and
-// tells how far it has come and how much there is to do.
+// watch keeps the loop's models in sync with the bucket until ctx is done, and publishes the applied revision and the
+// load.
 func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 	bucket, err := bus.NewBucket(s.deps.Bus, bus.Models, bus.Values[*nereidv1.ModelValue]())
 	if err != nil {
@@ -73,7 +72,7 @@ func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 				s.costs.know(e.Key, e.Value)
 			}
 			if len(events) > 0 {
-				continue // one report for all that have come
+				continue // one report for all pending events
 			}
 			next.applied = e.Revision
 		case <-tick.C:
@@ -88,7 +87,7 @@ func (s *Scheduler) watch(ctx context.Context, r *registration) error {
 	}
 }
 
-// load is that of the pool, if this scheduler holds it.
+// load returns the pool's load, if this scheduler leads it.
 func (s *Scheduler) load() core.Load {
 	if _, leads := s.Leads(); !leads {
 		return core.Load{}

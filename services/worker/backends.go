@@ -26,7 +26,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend/square"
 )
 
-// drivers are the backends that are built in, in the order of names.
+// drivers returns the built-in backends, ordered by name.
 func drivers(c Config, d Deps, based map[string]python.Based) []backend.Driver {
 	return []backend.Driver{
 		accumulator.DynaSequence(), echo.Driver(), identity.Driver(), onnxruntime.Driver(c.OnnxRuntimeLibrary), onnxruntime.Plans(),
@@ -37,8 +37,8 @@ func drivers(c Config, d Deps, based map[string]python.Based) []backend.Driver {
 // pythonCode is the file with the code of a Python-based backend.
 const pythonCode = "model.py"
 
-// pythonBased finds the code of the Python-based backends in a backend directory, if
-// there is one, by their names. As in Triton, what is built in goes before them.
+// pythonBased finds the code of the Python-based backends in a backend directory, if there is one, by name. As in
+// Triton, built-in backends take precedence.
 func pythonBased(directory string) (map[string]string, error) {
 	if directory == "" {
 		return nil, nil
@@ -61,20 +61,19 @@ func pythonBased(directory string) (map[string]string, error) {
 	return files, nil
 }
 
-// Backends names the backends that workers with this backend directory have, empty
-// for none, in the order of names. Its error has the reason config_invalid.
+// Backends returns the names of the backends that workers with this backend directory have, in order. The directory
+// may be empty for none. The error has the reason config_invalid.
 func Backends(directory string) ([]string, error) {
 	based, err := pythonBased(directory)
 	return names(based), err
 }
 
-// names are those of the backends that are built in, and of others.
+// names returns the names of the built-in backends and of the others.
 func names[B any](others map[string]B) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(backends.BuiltIn(), maps.Keys(others)))))
 }
 
-// based are the Python-based backends with their settings. Its error has the reason
-// config_invalid.
+// based returns the Python-based backends with their settings. Its error has the reason config_invalid.
 func (c Config) based() (map[string]python.Based, error) {
 	files, err := pythonBased(c.BackendDirectory)
 	if err != nil {
@@ -92,7 +91,7 @@ func (c Config) based() (map[string]python.Based, error) {
 	for _, name := range backends.Hosted() {
 		given := make(map[string]string)
 		if backends.Get(name).CompletesTensors {
-			maps.Copy(given, all[""]) // what such backends have in common
+			maps.Copy(given, all[""]) // settings that such backends share
 		}
 		maps.Copy(given, settings[name])
 		based[name] = python.Based{Settings: given}
@@ -103,8 +102,8 @@ func (c Config) based() (map[string]python.Based, error) {
 	return based, nil
 }
 
-// backendSettings are the settings of backends by their names. What all have in
-// common is the registry's, which completes configurations by it.
+// backendSettings returns the settings of backends by name. Common settings are for the registry, which uses them to
+// complete configurations.
 func (c Config) backendSettings() (map[string]map[string]string, error) {
 	all, err := config.Named("backend-config", c.BackendConfig)
 	if err != nil {
@@ -119,8 +118,8 @@ func (c Config) backendSettings() (map[string]map[string]string, error) {
 	return all, nil
 }
 
-// checkBackends returns what is wrong with the settings of backends. Those of a
-// backend that is not there say nothing: unusedSettings tells them.
+// checkBackends returns what is wrong with the settings of backends. It ignores settings of backends that do not
+// exist: unusedSettings reports those.
 func (c Config) checkBackends() error {
 	all, err := c.backendSettings()
 	if err != nil {
@@ -145,8 +144,7 @@ func (c Config) checkBackends() error {
 	return nil
 }
 
-// lacking tells why backends cannot use the worker's GPU, by their names: what is known of it
-// without opening them.
+// lacking says, by backend, why backends cannot use the worker's GPU, as far as that is known without opening them.
 func (c Config) lacking() map[string]string {
 	if c.Device.Kind != modelconfig.KindGPU {
 		return nil
@@ -158,7 +156,7 @@ func (c Config) lacking() map[string]string {
 	return map[string]string{backends.ONNXRuntime: cause, backends.Plans: cause}
 }
 
-// unusedSettings names the backends that have settings and are not there.
+// unusedSettings returns the names of backends that have settings but do not exist.
 func (c Config) unusedSettings() (unused []string) {
 	there, _ := Backends(c.BackendDirectory) // validated, as the settings
 	all, _ := c.backendSettings()
@@ -170,19 +168,18 @@ func (c Config) unusedSettings() (unused []string) {
 	return unused
 }
 
-// openBackends are the backends by name. Each is opened when a model first
-// needs it, so that one whose library is missing fails its own models alone.
-// They are safe for concurrent use.
+// openBackends holds the backends by name. Each is opened when a model first needs it, so that a backend whose
+// library is missing fails only its own models. It is safe for concurrent use.
 type openBackends struct {
 	drivers     []backend.Driver
 	based       map[string]python.Based
 	settings    map[string]map[string]string
 	environment backend.Environment
 
-	// calls is held by each use beside the loads, and by the end of all.
+	// calls is read-locked by each use outside of loads, and locked to end all uses.
 	calls sync.RWMutex
 	ended bool // guarded by calls
-	// ending is done when the worker stops; end makes it so.
+	// ending is done when the worker stops; end cancels it.
 	ending context.Context
 	end    context.CancelFunc
 
@@ -190,8 +187,7 @@ type openBackends struct {
 	opened map[string]backend.Backend // guarded by mu
 }
 
-// newBackends is called while no instance is open, which changes the number of
-// threads that run Go.
+// newBackends must be called while no instance is open: open instances change the number of threads that run Go.
 func newBackends(c Config, d Deps, threads *procs.Procs, pinned *backend.PinnedMemory, failed func(error)) *openBackends {
 	settings, _ := c.backendSettings() // validated, as the policies
 	policies, _ := c.hostPolicies()
@@ -207,7 +203,7 @@ func newBackends(c Config, d Deps, threads *procs.Procs, pinned *backend.PinnedM
 	}
 }
 
-// engine is the name of the backend that runs models of a name's.
+// engine returns the name of the backend that runs the models of the named backend.
 func (o *openBackends) engine(name string) string {
 	if _, ok := o.based[name]; ok {
 		return backends.Python
@@ -218,14 +214,13 @@ func (o *openBackends) engine(name string) string {
 	return name
 }
 
-// has reports whether there is a backend of the name.
+// has reports whether the named backend exists.
 func (o *openBackends) has(name string) bool {
 	return slices.ContainsFunc(o.drivers, func(d backend.Driver) bool { return d.Name == o.engine(name) })
 }
 
-// backend returns the named backend, which for those that are Python-based is
-// Python's. The lock is held while one is opened: what waits for it needs that
-// backend too, or is one of few loads.
+// backend returns the named backend; for a Python-based one that is the Python backend. It holds the lock while it
+// opens a backend: whoever waits for the lock needs the same backend, or is one of few loads.
 func (o *openBackends) backend(name string) (backend.Backend, error) {
 	name = o.engine(name)
 	o.mu.Lock()
@@ -249,8 +244,8 @@ func (o *openBackends) backend(name string) (backend.Backend, error) {
 	return nil, errs.New(errs.LoadFailed, "%s", modelconfig.UnknownBackend(name, names(o.based)))
 }
 
-// use calls a function that uses backends, unless the worker stops. Its context
-// ends when the worker does.
+// use calls a function that uses backends, unless the worker is stopping. The function's context ends when the worker
+// does.
 func (o *openBackends) use(ctx context.Context, call func(context.Context) error) error {
 	o.calls.RLock()
 	defer o.calls.RUnlock()
@@ -267,7 +262,7 @@ func (o *openBackends) use(ctx context.Context, call func(context.Context) error
 	return err
 }
 
-// stop ends the uses that are under way, and those to come.
+// stop ends current uses, and prevents new ones.
 func (o *openBackends) stop() {
 	o.end()
 	o.calls.Lock()
@@ -275,7 +270,7 @@ func (o *openBackends) stop() {
 	o.ended = true
 }
 
-// close ends the uses and closes the opened backends. No model is open.
+// close ends the uses and closes the opened backends. No model may be open.
 func (o *openBackends) close(log *zap.Logger) {
 	o.stop()
 	o.mu.Lock()

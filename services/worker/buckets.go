@@ -19,8 +19,8 @@ type registration struct {
 	bucket *bus.Bucket[*nereidv1.WorkerValue]
 }
 
-// register takes the worker's key, whose epoch is its incarnation. A value
-// under its id is that of an earlier incarnation, unless it is that of a later one.
+// register acquires the worker's key, whose epoch is the worker's incarnation. A value under its id belongs to an
+// earlier incarnation, unless its epoch is later.
 func (w *Worker) register(ctx context.Context) (*registration, error) {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Workers, bus.Values[*nereidv1.WorkerValue]())
 	if err != nil {
@@ -38,17 +38,16 @@ func (w *Worker) register(ctx context.Context) (*registration, error) {
 	return &registration{r, bucket}, nil
 }
 
-// alone reports whether no other worker than the one of this id has a lease. It
-// is not if that cannot be found out. Its own lease may have ended on a machine
-// that stood still.
+// alone reports whether no other worker than the one with this id has a lease. It returns false if that cannot be
+// determined. The worker's own lease may have expired on a machine that stalled.
 func (r *registration) alone(ctx context.Context, id string) bool {
 	keys, err := r.bucket.Keys(ctx)
 	return err == nil && !slices.ContainsFunc(keys, func(key string) bool { return key != id })
 }
 
-// followModels brings changes of the bucket models to the reconciler until
-// ctx is done. A value that cannot be read is logged, and what was known of
-// its key stays in force. ready is called when the worker may have become so.
+// followModels passes changes of the bucket models to the reconciler until ctx is done. A value that cannot be read
+// is logged, and the last known value of its key stays in force. ready is called when the worker may have become
+// ready.
 func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler, ready func()) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Models, bus.Values[*nereidv1.ModelValue]())
 	if err != nil {
@@ -73,8 +72,7 @@ func (w *Worker) followModels(ctx context.Context, r *reconcile.Reconciler, read
 	return nil
 }
 
-// followAssignments brings the worker's own assignments to the reconciler; ready
-// is as with [Worker.followModels].
+// followAssignments passes the worker's own assignments to the reconciler; for ready see [Worker.followModels].
 func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler, ready func()) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Assignments, bus.Values[*nereidv1.AssignmentValue]())
 	if err != nil {
@@ -101,7 +99,7 @@ func (w *Worker) followAssignments(ctx context.Context, r *reconcile.Reconciler,
 	return nil
 }
 
-// assign enters what an event says of a model's assignment, or of the head.
+// assign applies an event about a model's assignment, or about the head.
 func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Event[*nereidv1.AssignmentValue]) {
 	_, key := bus.CutKey(e.Key)
 	model, deleted := infer.ParseModelID(key), e.Kind == bus.EventDelete
@@ -127,7 +125,7 @@ func (w *Worker) assign(ctx context.Context, r *reconcile.Reconciler, e bus.Even
 	})
 }
 
-// head stands in the place of the model in the key of a worker's head.
+// head takes the place of the model in the key of a worker's head.
 const head = ""
 
 func (w *Worker) unreadable(bucket, key string, err error) {

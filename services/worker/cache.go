@@ -10,14 +10,13 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/fetch"
 )
 
-// Cache says where the files of models from object stores are kept, and how
-// they are fetched. The workers of a host may share one directory.
+// Cache configures where the files of models from object stores are stored, and how they are fetched. The workers of
+// a host may share one directory.
 type Cache struct {
-	// Dir is the directory; empty is that of the user's caches. It is made when
-	// it is needed.
+	// Dir is the directory; empty is one in the user's cache directory. It is created when needed.
 	Dir string `name:"cache-dir" placeholder:"DIR" group:"Models" help:"Where models from object stores are kept; workers of one host may share it. Without it, nereid/models in the user's directory for caches."`
-	// Bytes bounds what it holds. Contents that no worker reads are removed for
-	// others, those first whose last use is longest ago.
+	// Bytes limits the size of the cache. Contents that no worker reads are removed to make room, least recently used
+	// first.
 	Bytes int64 `name:"cache-bytes" default:"0" group:"Models" help:"Most bytes of models from object stores that are kept; the longest unused are removed first. 0 is what the disk has."`
 	// Concurrency is how many ranges of files are fetched at the same time.
 	Concurrency int `name:"download-concurrency" default:"8" group:"Models" help:"How many parts of models are fetched from object stores at the same time."`
@@ -32,8 +31,7 @@ func (c Cache) fetches() fetch.Config {
 	}
 }
 
-// defaultCacheDir is a directory of the user's own: what others could write
-// there would be loaded.
+// defaultCacheDir returns a directory that belongs to the user: whatever others could write there would be loaded.
 func defaultCacheDir() string {
 	base, err := os.UserCacheDir()
 	if err != nil {

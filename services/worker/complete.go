@@ -15,10 +15,9 @@ import (
 
 var _ control.Completer = (*Worker)(nil)
 
-// Complete has a model's own code complete its configuration; the model is not
-// loaded. It may be called before Run and beside it, and fails with draining once
-// the worker stops, and with unsupported if it has no such backend. Other errors
-// are as [control.Completer] has them.
+// Complete lets a model's own code complete its configuration; the model is not loaded. Complete may be called before
+// and during Run. It fails with draining once the worker stops, and with unsupported if the worker lacks the backend.
+// For other errors see [control.Completer].
 func (w *Worker) Complete(ctx context.Context, d control.Draft) (completed []byte, err error) {
 	config, err := modelconfig.FromJSON(d.Config)
 	if err != nil {
@@ -50,13 +49,12 @@ func (w *Worker) Complete(ctx context.Context, d control.Draft) (completed []byt
 	return completed, err
 }
 
-// source is where the files of models come from.
+// source returns the source of models' files.
 func (w *Worker) source() source.Source {
 	return source.ByURL{Local: source.Local{}, Remote: w.fetcher}
 }
 
-// RegisterControl has a server take the registry's calls: see
-// [control.RegisterWorker].
+// RegisterControl registers the service for the registry's calls: see [control.RegisterWorker].
 func (w *Worker) RegisterControl(s grpc.ServiceRegistrar) {
 	control.RegisterWorker(s, w, func(err error) { w.deps.Log.Error("call failed", obs.Err(err)...) })
 }

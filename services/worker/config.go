@@ -66,15 +66,14 @@ type Config struct {
 
 	Cache Cache `embed:""`
 
-	// Label are what pools choose their workers by.
+	// Label are the labels by which pools choose their workers.
 	Label []string `name:"label" sep:"none" placeholder:"KEY=VALUE" group:"Models" help:"A label that models and pools can require; repeat the flag for several."`
-	// MemoryBudget bounds what instances may take of the device's memory: the
-	// registry assigns no more.
+	// MemoryBudget limits how much of the device's memory instances may use: the registry assigns no more.
 	MemoryBudget string `name:"memory-budget" default:"90%" placeholder:"SIZE" group:"Models" help:"Memory for models: a part of the container's or machine's memory, such as 90%, a size such as 8GiB, or 0 for no limit. A model that does not fit waits, with a cause."`
-	// BatchMemory bounds the inputs of what runs, or is about to: see [infer.Held].
+	// BatchMemory limits the inputs of batches that run or are about to: see [infer.Held].
 	BatchMemory string `name:"batch-memory" default:"25%" placeholder:"SIZE" group:"Models" help:"Memory for the inputs of a worker's batches, in the form of --memory-budget. If it is short, batches first shrink, then wait, and then new requests are refused with memory_pressure. Gathering the inputs takes as much again, and so may outputs."`
 
-	// PinnedMemory bounds the memory of the host that GPUs copy from and to by themselves.
+	// PinnedMemory limits the host memory that GPUs read and write directly.
 	PinnedMemory int64 `name:"pinned-memory-pool-byte-size" default:"268435456" placeholder:"BYTES" group:"Models" help:"Pinned host memory, which GPUs read and write directly. Beyond it the driver copies through its own memory."`
 
 	// OnnxRuntimeLibrary is opened when the first model needs it.
@@ -87,9 +86,9 @@ type Config struct {
 // Device is one device of a machine.
 type Device struct {
 	Kind modelconfig.DeviceKind
-	// Number tells the devices of a kind apart, from 0.
+	// Number distinguishes the devices of a kind, from 0.
 	Number int32
-	// UUID is a GPU's, or that of a part that is a device of its own; empty goes by the number.
+	// UUID identifies a GPU, or a part of one that is a device of its own; if it is empty, Number does.
 	UUID string
 }
 
@@ -108,7 +107,7 @@ func Default() Config {
 	}
 }
 
-// cores is how many cores the worker may use.
+// cores returns how many cores the worker may use.
 func (c Config) cores() int {
 	if c.Cores == 0 {
 		return runtime.GOMAXPROCS(0) // not raised yet: see procs
@@ -116,8 +115,7 @@ func (c Config) cores() int {
 	return c.Cores
 }
 
-// Validate returns an error of the reason config_invalid that names the
-// setting and what it may be.
+// Validate returns an error with the reason config_invalid that names the setting and its valid values.
 func (c Config) Validate() error {
 	switch {
 	case c.ID == "":
@@ -154,33 +152,30 @@ func (c Config) Validate() error {
 	return errors.Join(labelsErr, budgetErr, batchErr, c.checkBackends(), policiesErr)
 }
 
-// Deps are what a worker works with. All but Log and Metrics are required.
+// Deps are the dependencies of a worker. All but Log and Metrics are required.
 type Deps struct {
 	Bus       *bus.Bus
 	Scheduler infer.Scheduler
 	Responder infer.Responder
-	// Calls takes the calls of models to others.
+	// Calls handles models' calls of other models.
 	Calls infer.Caller
-	// Control loads and unloads models for models.
+	// Control loads and unloads models on behalf of models.
 	Control infer.Control
 	Clock   mono.Clock
-	// Batches is the table of a [Remote]; nil makes one for a scheduler in this
-	// process.
+	// Batches is the table of a [Remote]; nil creates one for a scheduler in this process.
 	Batches *batches.Table
-	// MayStart reports whether a batch that came at the given time may still
-	// start; nil is always.
+	// MayStart reports whether a batch that arrived at the given time may still start; nil means always.
 	MayStart func(accepted mono.Time) bool
-	// PipelinedBatches is how many batches each instance takes beyond those that
-	// it runs, so that it need not wait for the way to the scheduler and back.
+	// PipelinedBatches is how many batches each instance accepts beyond those that it runs, so that it need not wait
+	// for a round trip to the scheduler.
 	PipelinedBatches int
-	// Settle is called when the worker runs nothing any more. It waits until others have
-	// taken what it has for them and know that it has ended; it ends soon
-	// after its context. Nil keeps nothing.
+	// Settle is called when the worker runs nothing any more. It waits until others have fetched what it has for them
+	// and know that it has ended; it returns soon after its context is done. Nil means that nothing is retained.
 	Settle func(context.Context)
 	// Log and Metrics may be nil.
 	Log     *zap.Logger
 	Metrics prometheus.Registerer
-	// Pool gives the memory of batches and outputs.
+	// Pool provides the memory of batches and outputs.
 	Pool *tensor.Pool
 }
 

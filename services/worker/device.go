@@ -20,23 +20,22 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 )
 
-// device is what the worker knows of its device: of a GPU what the driver tells, of the CPUs
-// nothing. It is safe for concurrent use, and a prometheus.Collector.
+// device is what the worker knows about its device: for a GPU what the driver reports, for CPUs nothing. It is safe
+// for concurrent use, and implements prometheus.Collector.
 type device struct {
 	of      Device
 	log     *zap.Logger
-	machine *gpu.Machine // nil without a driver, as the next
+	machine *gpu.Machine // nil without a driver, like probe
 	probe   *gpu.Probe
 	product string
 
 	mu        sync.Mutex
 	problem   string            // why it is sick; guarded by mu
 	throttled []string          // guarded by mu
-	xids      map[uint64]uint64 // how many errors of the driver of each number there were; guarded by mu
+	xids      map[uint64]uint64 // errors that the driver reported, by number; guarded by mu
 }
 
-// openDevice asks the driver for a GPU. Where it cannot be asked the worker does without what
-// it tells.
+// openDevice queries the driver for a GPU. If the driver is not available, the worker runs without its information.
 func openDevice(d Device, library nvml.Interface, log *zap.Logger) *device {
 	v := &device{of: d, log: log, xids: make(map[uint64]uint64)}
 	if d.Kind != modelconfig.KindGPU {
@@ -68,8 +67,8 @@ func (v *device) close() {
 	}
 }
 
-// used is how much memory the models and all else take of the device, in bytes: what the driver
-// says of a GPU, else this process's.
+// used returns how much of the device's memory is in use by models and everything else, in bytes: for a GPU as the
+// driver reports it, otherwise for this process.
 func (v *device) used() uint64 {
 	if v.probe != nil {
 		if used, total := v.probe.Memory(); total > 0 {
@@ -79,7 +78,7 @@ func (v *device) used() uint64 {
 	return memory.Linux().Resident()
 }
 
-// budget is what models may take of the device's memory: of a GPU's, if the driver tells it.
+// budget returns how much of the device's memory models may use: of a GPU's memory if the driver reports it.
 func (v *device) budget(c Config) uint64 {
 	bytes, _ := c.memoryBudget() // validated
 	percent, part := strings.CutSuffix(c.MemoryBudget, "%")
@@ -87,14 +86,14 @@ func (v *device) budget(c Config) uint64 {
 		return bytes
 	}
 	if v.probe == nil {
-		return 0 // it is unknown of what
+		return 0 // the total is unknown
 	}
 	n, _ := strconv.ParseUint(percent, 10, 8) // the same
 	_, total := v.probe.Memory()
 	return total / 100 * n
 }
 
-// value is what the worker publishes of its device.
+// value returns what the worker publishes about its device.
 func (v *device) value() *nereidv1.WorkerDevice {
 	d := deviceValue(v.of)
 	if v.of.Kind == modelconfig.KindGPU {
@@ -107,17 +106,17 @@ func (v *device) value() *nereidv1.WorkerDevice {
 	return d
 }
 
-// sick is why the device is not to be used; empty if it is well.
+// sick returns why the device must not be used; empty if it is healthy.
 func (v *device) sick() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.problem
 }
 
-// watchPeriod is how often a GPU is asked how it is.
+// watchPeriod is how often a GPU's health is checked.
 const watchPeriod = time.Second
 
-// watch looks at the GPU until ctx is done, and tells when it has become sick, or well.
+// watch monitors the GPU until ctx is done, and calls changed when the GPU has become sick or healthy.
 func (v *device) watch(ctx context.Context, changed func()) {
 	if v.probe == nil {
 		return
@@ -131,7 +130,7 @@ func (v *device) watch(ctx context.Context, changed func()) {
 	}
 }
 
-// look takes an error of the driver, if there was one, and what the GPU says.
+// look evaluates an error of the driver, if there was one, and a sample of the GPU's state.
 func (v *device) look(health *gpu.Health, now time.Time, xid uint64, changed func()) {
 	if xid != 0 {
 		v.log.Warn("the driver tells of an error of the GPU", zap.Uint64("xid", xid), zap.String("gpu_uuid", v.probe.UUID))
@@ -157,10 +156,10 @@ func (v *device) look(health *gpu.Health, now time.Time, xid uint64, changed fun
 	changed()
 }
 
-// Describe describes nothing: what there is depends on the GPU.
+// Describe sends nothing: the metrics depend on the GPU.
 func (v *device) Describe(chan<- *prometheus.Desc) {}
 
-// Collect shows how well the GPU is.
+// Collect sends the GPU's health.
 func (v *device) Collect(out chan<- prometheus.Metric) {
 	if v.probe == nil {
 		return

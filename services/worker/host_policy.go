@@ -10,8 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/cores"
 )
 
-// hostPolicies reads the cores of the host policies. Errors have the reason
-// config_invalid.
+// hostPolicies parses the cores of the host policies. Errors have the reason config_invalid.
 func (c Config) hostPolicies() (map[string]cores.Set, error) {
 	given, err := config.Named("host-policy", c.HostPolicy)
 	if err != nil {
@@ -28,8 +27,7 @@ func (c Config) hostPolicies() (map[string]cores.Set, error) {
 	return policies, nil
 }
 
-// hostPolicy reads one policy. Of its two settings the cores are the finer
-// one.
+// hostPolicy parses one policy. If both settings are given, cpu-cores takes precedence as the finer one.
 func hostPolicy(name string, settings map[string]string) (set cores.Set, err error) {
 	for _, key := range []string{"numa-node", "cpu-cores"} {
 		value, ok := settings[key]

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// instances opens and closes instances with their metrics.
+// instances opens and closes instances, and maintains their metrics.
 type instances struct {
 	executor *instance.Executor
 	metrics  *metrics

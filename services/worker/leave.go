@@ -7,10 +7,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// leave says that the worker is about to stop, and waits until nothing is
-// assigned to it any more and it runs nothing, for at most the leave timeout.
-// The only worker has nobody to wait for, and one without the store would wait
-// in vain: its leaving reaches nobody, and its lease ends by itself.
+// leave announces that the worker is about to stop, and waits until nothing is assigned to it any more and it runs
+// nothing, for at most the leave timeout. It does not wait if this is the only worker, which nobody can replace, or
+// if the store is unavailable: then the announcement reaches nobody, and the lease expires by itself.
 func (w *Worker) leave(ctx context.Context, lease *registration, b *mailbox) {
 	switch {
 	case w.config.LeaveTimeout == 0:
@@ -30,11 +29,11 @@ func (w *Worker) leave(ctx context.Context, lease *registration, b *mailbox) {
 	b.waitEmpty(ctx)
 }
 
-// awayLook is how often a leaving worker sees to its connection.
+// awayLook is how often a leaving worker checks its connection.
 const awayLook = 100 * time.Millisecond
 
-// noteAway ends a wait when NATS has been away for as long as the lease lives: by
-// then the others count the worker as gone. A restart of NATS is shorter.
+// noteAway ends a wait once NATS has been unavailable for as long as a lease lives: by then the others consider the
+// worker gone. A restart of NATS is shorter.
 func (w *Worker) noteAway(ctx context.Context, end func()) {
 	tick := time.NewTicker(awayLook)
 	defer tick.Stop()

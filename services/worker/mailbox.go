@@ -9,14 +9,13 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// mailbox holds what the worker runs until it is published: the newest of each
-// model that has changed, so that what is replaced before then costs nothing
-// more. It is safe for concurrent use.
+// mailbox holds what the worker runs until it is published: for each changed model only the latest state, so a state
+// that is replaced before it was published costs nothing more. It is safe for concurrent use.
 type mailbox struct {
 	changed chan struct{} // has a value when something has changed
 
 	mu      sync.Mutex
-	models  map[infer.ModelID][]reconcile.VersionStatus // those that have changed; nil is nothing any more; guarded by mu
+	models  map[infer.ModelID][]reconcile.VersionStatus // those that have changed; nil means none left; guarded by mu
 	reached reconcile.Revisions                         // guarded by mu
 	running map[infer.ModelID]bool                      // guarded by mu
 	waiters chan struct{}                               // closed and replaced when running changes; guarded by mu
@@ -29,7 +28,7 @@ func newMailbox() *mailbox {
 	}
 }
 
-// put replaces what the worker runs of a model; nil is nothing.
+// put replaces what the worker runs of a model; nil means nothing.
 func (m *mailbox) put(model infer.ModelID, versions []reconcile.VersionStatus) {
 	m.mu.Lock()
 	m.models[model] = versions
@@ -75,8 +74,7 @@ func (m *mailbox) waitEmpty(ctx context.Context) {
 	}
 }
 
-// receive takes out the models that have changed, and returns them with the
-// desired state that was reached by then.
+// receive removes and returns the models that have changed, with the desired state that was reached by then.
 func (m *mailbox) receive() (map[infer.ModelID][]reconcile.VersionStatus, reconcile.Revisions) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,8 +83,7 @@ func (m *mailbox) receive() (map[infer.ModelID][]reconcile.VersionStatus, reconc
 	return models, m.reached
 }
 
-// putBack returns models that could not be published, except where a newer value
-// has come.
+// putBack returns models that could not be published, except where a newer value has arrived.
 func (m *mailbox) putBack(models map[infer.ModelID][]reconcile.VersionStatus) {
 	m.mu.Lock()
 	maps.Copy(models, m.models)

@@ -14,15 +14,15 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/reconcile"
 )
 
-// metrics are the worker's own. Labels of models are those that it holds: a
-// version that is gone takes its series along.
+// metrics are the worker's own. The label values of models are those of the versions that the worker has: when a
+// version is gone, its series are deleted.
 type metrics struct {
 	pool       *tensor.Pool
 	executions *prometheus.HistogramVec
 	loads      *prometheus.HistogramVec
 	triton     *tritonSeries
 	stateBytes *prometheus.GaugeVec
-	// batchMemory is what the inputs of batches may have.
+	// batchMemory is how much memory the inputs of batches may use.
 	batchMemory prometheus.Gauge
 
 	instances, memory *prometheus.Desc
@@ -40,13 +40,13 @@ func (v version) labels() []string {
 	return []string{v.model.String(), strconv.FormatInt(v.number, 10)}
 }
 
-// What came of a load, as a label.
+// The outcomes of a load, as label values.
 const (
 	loadFailed    = "failure"
 	loadSucceeded = "success"
 )
 
-// newMetrics makes the metrics and registers them, unless there is nowhere to.
+// newMetrics creates the metrics and, if there is a registry, registers them.
 func newMetrics(registry prometheus.Registerer, pool *tensor.Pool, pinned *backend.PinnedMemory) (*metrics, error) {
 	native := prometheus.HistogramOpts{NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160}
 	executions, loads := native, native
@@ -70,7 +70,7 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool, pinned *backe
 		shown: make(map[infer.ModelID][]reconcile.VersionStatus),
 	}
 	for _, outcome := range []string{loadFailed, loadSucceeded} {
-		m.loads.WithLabelValues(outcome) // a series that begins with its first event shows no increase
+		m.loads.WithLabelValues(outcome) // a series that starts with its first event shows no increase
 	}
 	if registry == nil {
 		return m, nil
@@ -83,14 +83,14 @@ func newMetrics(registry prometheus.Registerer, pool *tensor.Pool, pinned *backe
 	return m, nil
 }
 
-// execution returns what observes the batches of an instance.
+// execution returns a function that observes the batches of an instance.
 func (m *metrics) execution(ref infer.ModelRef) func(infer.Timing) {
 	series := m.executions.WithLabelValues(version{ref.ID(), ref.Version}.labels()...)
 	return func(t infer.Timing) { series.Observe(t.Done.Sub(t.Start).Seconds()) }
 }
 
-// states returns what takes by how much the memory of a version's states grows. A
-// version that has none has no series.
+// states returns a function that records by how much the memory of a version's states grows. A version without states
+// has no series.
 func (m *metrics) states(v backend.Version) func(bytes int64) {
 	if v.Config.Sequences == nil || len(v.Config.Sequences.States) == 0 {
 		return func(int64) {}
@@ -108,8 +108,7 @@ func (m *metrics) loaded(v backend.Version, took time.Duration, err error) {
 	m.loads.WithLabelValues(outcome).Observe(took.Seconds())
 }
 
-// show takes what the worker holds of a model, and drops the series of what it
-// has held.
+// show records the versions of a model that the worker has, and drops the series of those that it no longer has.
 func (m *metrics) show(model infer.ModelID, versions []reconcile.VersionStatus) {
 	m.mu.Lock()
 	before := m.shown[model]
@@ -128,13 +127,13 @@ func (m *metrics) show(model infer.ModelID, versions []reconcile.VersionStatus) 
 	}
 }
 
-// Describe is half of a prometheus.Collector.
+// Describe sends the descriptors of instances and memory.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.instances
 	out <- m.memory
 }
 
-// Collect is the other half: instances and memory as they are now.
+// Collect sends the current instances and memory.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	memory := m.pool.Stats()
 	out <- prometheus.MustNewConstMetric(m.memory, prometheus.GaugeValue, float64(memory.InUse), "in_use")

@@ -9,8 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/memory"
 )
 
-// labels are the worker's labels, and that of its pool. Errors have the reason
-// config_invalid.
+// labels returns the worker's labels, including that of its pool. Errors have the reason config_invalid.
 func (c Config) labels() (map[string]string, error) {
 	labels := make(map[string]string, len(c.Label)+1)
 	for _, text := range c.Label {
@@ -30,12 +29,12 @@ func (c Config) labels() (map[string]string, error) {
 	return labels, nil
 }
 
-// memoryBudget is what models may take in bytes, batchMemory what inputs of batches
-// may; 0 is no bound. Errors have the reason config_invalid.
+// memoryBudget returns how many bytes models may use, batchMemory how many the inputs of batches may use; 0 is no
+// limit. Errors have the reason config_invalid.
 func (c Config) memoryBudget() (uint64, error) { return sizeOf("--memory-budget", c.MemoryBudget) }
 func (c Config) batchMemory() (uint64, error)  { return sizeOf("--batch-memory", c.BatchMemory) }
 
-// sizeOf is a part of the memory that there is, or a size.
+// sizeOf parses a percentage of the available memory, or a size.
 func sizeOf(flag, text string) (uint64, error) {
 	if percent, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseUint(percent, 10, 8)

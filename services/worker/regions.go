@@ -11,14 +11,14 @@ import (
 	cuda "github.com/nereid-serving/nereid/services/worker/internal/device"
 )
 
-// openCUDA returns CUDA for the memory that clients share, whose libraries are those of models.
+// openCUDA returns CUDA for the memory that clients share, from the same libraries that models use.
 func openCUDA(c Config) *cuda.CUDA {
 	settings, _ := c.backendSettings() // validated
 	return cuda.New(cuda.Directories(onnxruntime.CUDALibraries(settings), c.OnnxRuntimeLibrary))
 }
 
-// RegisterRegions has a server share memory of the worker's GPU with the clients of gateways:
-// see [region.Register]. A worker of CPUs shares none.
+// RegisterRegions registers the service that shares memory of the worker's GPU with the clients of gateways: see
+// [region.Register]. A worker without a GPU shares none.
 func (w *Worker) RegisterRegions(s grpc.ServiceRegistrar) {
 	if w.config.Device.Kind == modelconfig.KindGPU {
 		region.Register(s, w.mapRegion)

@@ -27,36 +27,36 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/gateways"
 )
 
-// RemoteDeps are what a [Remote] works with.
+// RemoteDeps are the dependencies of a [Remote].
 type RemoteDeps struct {
-	// ID is the worker's; Release is for the others' logs.
+	// ID is the worker's; Release is for the logs of other services.
 	ID, Release string
 	// Pool names the worker's pool.
 	Pool string
 	Bus  *bus.Bus
-	// TLS is how the worker meets its scheduler; nil is plain text.
+	// TLS is how the worker connects to its scheduler; nil is plain text.
 	TLS *tls.Config
-	// Tensors is where the memory of tensors comes from, Arena what of it
-	// gateways of the same host may read; nil is nothing.
+	// Tensors provides the memory of tensors. Arena is the part of it that gateways of the same host may read; nil is
+	// none.
 	Tensors *tensor.Pool
 	Arena   *shm.Arena
 	Clock   mono.Clock
-	// Metrics is where the worker's way registers its own.
+	// Metrics is where the worker's connections register their metrics.
 	Metrics prometheus.Registerer
 	Log     *zap.Logger
 }
 
-// Remote is a worker's way to a scheduler and gateways in other processes.
+// Remote connects a worker to a scheduler and gateways in other processes.
 type Remote struct {
 	deps       RemoteDeps
 	tensors    *export.Endpoint
 	attachment *attach.Attachment
 	batches    *batches.Table
 	gateways   *control.Incarnations
-	workers    *workers.Connector // with those from which something is fetched
+	workers    *workers.Connector // to those from which something is fetched
 }
 
-// NewRemote makes one that connects to nobody before its parts run.
+// NewRemote returns a Remote that connects to nobody until its parts run.
 func NewRemote(d RemoteDeps) *Remote {
 	r := &Remote{deps: d, batches: batches.New(), gateways: control.GatewayIncarnations(d.Bus)}
 	r.tensors = export.NewEndpoint(export.Config{
@@ -87,11 +87,10 @@ func NewRemote(d RemoteDeps) *Remote {
 	return r
 }
 
-// Scheduler leads to the scheduler that holds the worker's pool. Batches come
-// when their inputs can be read.
+// Scheduler returns the scheduler that leads the worker's pool. Batches arrive once their inputs can be read.
 func (r *Remote) Scheduler() infer.Scheduler { return introducing{r.attachment, r.tensors} }
 
-// introducing has gateways know which incarnation the worker is.
+// introducing tells gateways the worker's incarnation.
 type introducing struct {
 	infer.Scheduler
 	tensors *export.Endpoint
@@ -102,19 +101,19 @@ func (i introducing) Attach(worker uint64, held infer.Held, e infer.Executor) {
 	i.Scheduler.Attach(worker, held, e)
 }
 
-// Batches is the worker's table: see [Deps].
+// Batches returns the worker's table: see [Deps].
 func (r *Remote) Batches() *batches.Table { return r.batches }
 
-// Responder brings responses to their gateways.
+// Responder sends responses to their gateways.
 func (r *Remote) Responder() infer.Responder { return r.tensors }
 
-// leaveReportTimeout bounds how long a worker that has ended waits for a scheduler to
-// confirm it: longer than a standby takes to acquire the pool of one that has died.
+// leaveReportTimeout limits how long a worker that has ended waits for a scheduler to confirm it: longer than a
+// standby takes to acquire the pool of a scheduler that has died.
 const leaveReportTimeout = 3 * time.Second
 
-// Settle waits until gateways have acknowledged the worker's answers, nobody reads what
-// it keeps, and a scheduler has forgotten the worker: see [Deps]. Where an answer was
-// lost, a gateway may ask for it again, so no scheduler may forget who has run it.
+// Settle waits until gateways have acknowledged the worker's answers, nobody reads what it retains, and a scheduler
+// has forgotten the worker: see [Deps]. If an answer was lost, a gateway may ask for it again, so no scheduler may
+// forget who ran the request.
 func (r *Remote) Settle(ctx context.Context) {
 	left := r.tensors.Settle(ctx)
 	if left.Responses > 0 {
@@ -131,23 +130,20 @@ func (r *Remote) Settle(ctx context.Context) {
 	}
 }
 
-// Calls brings what models ask of other models to gateways.
+// Calls sends models' calls of other models to gateways.
 func (r *Remote) Calls() export.Caller { return r.tensors.Caller() }
 
 // MayStart reports whether a batch that came at the given time may still start:
 // see [Deps].
 func (r *Remote) MayStart(accepted mono.Time) bool { return r.attachment.Fresh(accepted) }
 
-// PipelinedBatches is how many batches an instance takes beyond those that it
-// runs: see [Deps].
+// PipelinedBatches returns how many batches an instance accepts beyond those that it runs: see [Deps].
 func (r *Remote) PipelinedBatches() int { return 3 }
 
-// Register has a gRPC server, made with [link.ServerOptions], take the
-// streams of gateways.
+// Register registers the service for gateways' streams with a gRPC server made with [link.ServerOptions].
 func (r *Remote) Register(s grpc.ServiceRegistrar) { r.tensors.Register(s) }
 
-// Parts keep the session with the scheduler, and release what waits for gateways
-// that are lost.
+// Parts maintain the session with the scheduler, and release what waits for lost gateways.
 func (r *Remote) Parts() []lifecycle.Part {
 	return []lifecycle.Part{
 		{Name: "tensors", Run: func(ctx context.Context) error {
@@ -164,7 +160,7 @@ func (r *Remote) Parts() []lifecycle.Part {
 	}
 }
 
-// idle is how long a stream with another worker is kept without a fetch.
+// idle is how long a stream with another worker is kept open without a fetch.
 const idle = time.Minute
 
 func (r *Remote) worker(address string) link.Peer {
@@ -179,7 +175,7 @@ func (r *Remote) dial(ctx context.Context, address string, worker uint64, held i
 	return d.Worker(ctx, link.Peer{Address: address, TLS: identity.Expect(r.deps.TLS, identity.Scheduler)}, held, e)
 }
 
-// lease is for how long a worker counts as alive without a sign.
+// lease returns how long a worker counts as alive without renewing its lease.
 func lease() time.Duration {
 	for _, bucket := range bus.Buckets() {
 		if bucket.Name == bus.Workers {

@@ -16,26 +16,25 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// reportPause is how long no report follows another, for each model in it: what a
-// model does meanwhile is published at once.
+// reportPause is the minimum time between two reports, per model in the first one: changes that a model makes in the
+// meantime are published together.
 const reportPause = 20 * time.Microsecond
 
-// retryPause is how long a report that failed waits for its next try.
+// retryPause is how long to wait before retrying a report that failed.
 const retryPause = 100 * time.Millisecond
 
-// reporter publishes what the worker runs: each model's part in the bucket
-// instances and then, in the lease's value, which state was reached with it.
+// reporter publishes what the worker runs: first each model's part in the bucket instances and then, in the lease's
+// value, which state has been reached.
 type reporter struct {
 	worker  *Worker
 	lease   *registration
 	mailbox *mailbox
 	bucket  *bus.Bucket[[]byte]
-	// published is, by key, what the bucket should have of this worker.
+	// published is, by key, what the bucket should contain for this worker.
 	published map[string][]byte
 }
 
-// raw is a codec that leaves bytes as they are: the reporter only compares
-// them.
+// raw is a codec that leaves bytes unchanged: the reporter only compares them.
 func raw() bus.Codec[[]byte] {
 	return bus.Codec[[]byte]{
 		Encode: func(b []byte) ([]byte, error) { return b, nil },
@@ -43,9 +42,8 @@ func raw() bus.Codec[[]byte] {
 	}
 }
 
-// report publishes what the mailbox receives until ctx is done. It repairs the
-// bucket: it deletes keys of an earlier incarnation, and writes keys again that
-// the registry deleted when it believed the worker lost.
+// report publishes what the mailbox receives until ctx is done. It repairs the bucket: it deletes keys of an earlier
+// incarnation, and rewrites keys that the registry deleted when it believed that the worker was lost.
 func (w *Worker) report(ctx context.Context, lease *registration, b *mailbox) error {
 	bucket, err := bus.NewBucket(w.deps.Bus, bus.Instances, raw())
 	if err != nil {
@@ -56,14 +54,14 @@ func (w *Worker) report(ctx context.Context, lease *registration, b *mailbox) er
 		return err
 	}
 	r := &reporter{worker: w, lease: lease, mailbox: b, bucket: bucket, published: make(map[string][]byte)}
-	present := make(map[string]bool) // the keys that the bucket has
+	present := make(map[string]bool) // the keys that the bucket contains
 	for {
 		select {
 		case <-ctx.Done():
 			r.leave(context.WithoutCancel(ctx))
 			return nil
 		case e, ok := <-stored:
-			if !ok { // the bus closes
+			if !ok { // the bus is closing
 				return nil
 			}
 			r.compare(ctx, e, present)
@@ -78,8 +76,7 @@ func (w *Worker) report(ctx context.Context, lease *registration, b *mailbox) er
 	}
 }
 
-// publish writes the models that have changed and returns how many; -1 if one of
-// them failed.
+// publish writes the models that have changed and returns how many; -1 if a write failed.
 func (r *reporter) publish(ctx context.Context) int {
 	changed, reached := r.mailbox.receive()
 	keys := make([]infer.ModelID, 0, len(changed))
@@ -107,8 +104,7 @@ func (r *reporter) publish(ctx context.Context) int {
 	return len(keys)
 }
 
-// write makes changes, notes those that succeed and returns an error of the
-// others.
+// write makes changes, records those that succeed and returns an error of the others.
 func (r *reporter) write(ctx context.Context, writes []bus.Write[[]byte], done func(i int)) (failed error) {
 	for i, written := range r.bucket.Batch(ctx, writes) {
 		if written.Err != nil {
@@ -123,8 +119,8 @@ func (r *reporter) write(ctx context.Context, writes []bus.Write[[]byte], done f
 	return failed
 }
 
-// compare holds an event of the bucket against what was published. The reporter's
-// own writes come back, some of them after they were replaced.
+// compare compares an event of the bucket with what was published. The reporter's own writes come back, some of them
+// after they were replaced.
 func (r *reporter) compare(ctx context.Context, e bus.Event[[]byte], present map[string]bool) {
 	switch e.Kind {
 	case bus.EventPut:
@@ -137,7 +133,7 @@ func (r *reporter) compare(ctx context.Context, e bus.Event[[]byte], present map
 			r.set(ctx, bus.Write[[]byte]{Key: e.Key, Value: r.published[e.Key], Any: true})
 		}
 	case bus.EventLost:
-		clear(present) // all is written again when what is there is known
+		clear(present) // everything is rewritten once it is known what is there
 	case bus.EventCaughtUp:
 		for key, value := range r.published {
 			if !present[key] {
@@ -159,10 +155,10 @@ func (r *reporter) set(ctx context.Context, w bus.Write[[]byte]) {
 	}
 }
 
-// leaveTimeout bounds the last writes. What is left is void without the lease.
+// leaveTimeout limits the last writes. Without the lease, anything left over is void.
 const leaveTimeout = 2 * time.Second
 
-// leave deletes what is still published when the worker ends.
+// leave deletes everything that is still published when the worker ends.
 func (r *reporter) leave(ctx context.Context) {
 	writing, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
@@ -175,8 +171,7 @@ func (r *reporter) leave(ctx context.Context) {
 	}
 }
 
-// warn logs a write that failed, unless ctx is done: then the worker ends, and
-// leave writes last.
+// warn logs a write that failed, unless ctx is done: then the worker is ending, and leave makes the last writes.
 func (r *reporter) warn(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return

@@ -12,11 +12,10 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
-// tritonSeries are what Triton shows of a worker: how long each version took
-// to load, and the pool of pinned memory.
+// tritonSeries are the series that Triton exports and that a worker knows: how long each version took to load, and
+// the pool of pinned memory.
 //
-// It is an unchecked collector, since the labels of versions differ by their
-// tags.
+// It is an unchecked collector, since the labels of versions differ by their tags.
 type tritonSeries struct {
 	pinned *backend.PinnedMemory
 
@@ -32,7 +31,7 @@ func gauge(d *prometheus.Desc, value float64) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
 }
 
-// loaded shows the last load of a version, which may have been a reload.
+// loaded records the last load of a version, which may have been a reload.
 func (s *tritonSeries) loaded(v backend.Version, took time.Duration) {
 	d := prometheus.NewDesc("nv_model_load_duration_secs",
 		"Time to load the model version with all its instances, warmed up, in seconds.", nil, obs.ModelLabels(v.Ref, v.Config.MetricTags))
@@ -47,7 +46,7 @@ func (s *tritonSeries) unloaded(v version) {
 	delete(s.loads, v)
 }
 
-// Describe describes nothing.
+// Describe sends nothing.
 func (s *tritonSeries) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.

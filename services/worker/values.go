@@ -12,13 +12,11 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
-// maxInstances bounds an instance group, so that a number that nobody meant
-// does not take the memory of the machine.
+// maxInstances limits an instance group, so that a mistyped number does not use up the machine's memory.
 const maxInstances = 4096
 
-// versionsOf reads the contents of a model's value: those that should serve,
-// and those that serve until these can. What is wrong with one is kept as the
-// cause with which it fails to load.
+// versionsOf returns the contents of a model's value: those that should serve, and those that serve until these can.
+// If something is wrong with one, that becomes the cause with which it fails to load.
 func versionsOf(v *nereidv1.ModelValue) []reconcile.Version {
 	var problem error
 	if v.GetProblem() != "" {
@@ -58,7 +56,7 @@ func generationsOf(id infer.ModelID, v *nereidv1.ModelContent, problem error) []
 	return list
 }
 
-// assignmentOf reads the assignment of a model.
+// assignmentOf converts the assignment of a model.
 func assignmentOf(v *nereidv1.AssignmentValue, revision uint64) reconcile.Assignment {
 	all := reconcile.Assignment{ModelsRevision: v.GetModelsRevision(), Revision: revision, LeaderEpoch: v.GetLeaderEpoch()}
 	for _, version := range v.GetVersions() {
@@ -90,7 +88,7 @@ func groupValue(g reconcile.Group) *nereidv1.AssignedGroup {
 	}
 }
 
-// value is what the worker publishes under its lease.
+// value returns what the worker publishes under its lease.
 func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.WorkerValue {
 	memory := w.deps.Pool.Stats()
 	return &nereidv1.WorkerValue{
@@ -106,7 +104,7 @@ func (w *Worker) value(epoch uint64, reached reconcile.Revisions) *nereidv1.Work
 	}
 }
 
-// instances is what the worker publishes of a model.
+// instances returns what the worker publishes about a model.
 func (w *Worker) instances(epoch uint64, versions []reconcile.VersionStatus) *nereidv1.InstancesValue {
 	v := &nereidv1.InstancesValue{Schema: nereidv1.Schema, WorkerId: w.config.ID, Epoch: epoch}
 	for _, version := range versions {

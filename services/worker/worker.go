@@ -33,13 +33,13 @@ type Worker struct {
 	config  Config
 	deps    Deps
 	metrics *metrics
-	log     *ledger.Log // of executions; nil if none is kept
+	log     *ledger.Log // of executions; nil if there is none
 	fetcher *fetch.Fetcher
 	engines *openBackends
 	threads *procs.Procs
 	device  *device
 	cuda    *cuda.CUDA // for memory that clients share
-	// fault gets why the device runs nothing any more.
+	// fault receives the reason why the device can run nothing any more.
 	fault chan error
 
 	labels       map[string]string
@@ -47,15 +47,13 @@ type Worker struct {
 	batchMemory  uint64 // the same
 
 	modelsKnown, assignmentKnown atomic.Bool
-	// leaving says that its models are wanted elsewhere, stopping that it ends in
-	// any case.
+	// leaving says that the worker's models are wanted elsewhere, stopping that the worker ends in any case.
 	leaving, stopping atomic.Bool
 	steady            atomic.Bool // it has run for a while
 }
 
-// New makes a worker. It registers its metrics, opens nothing and starts
-// nothing. Errors have the reason config_invalid, but for metrics that are
-// registered already.
+// New returns a worker and registers its metrics, but opens and starts nothing. Errors have the reason
+// config_invalid, except for metrics that are already registered.
 func New(c Config, d Deps) (*Worker, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -66,7 +64,7 @@ func New(c Config, d Deps) (*Worker, error) {
 	if d.Log == nil {
 		d.Log = zap.NewNop()
 	}
-	var pinned *backend.PinnedMemory // for GPUs alone
+	var pinned *backend.PinnedMemory // only for GPUs
 	if c.Device.Kind == modelconfig.KindGPU {
 		pinned = backend.NewPinnedMemory(c.PinnedMemory)
 	}
@@ -83,7 +81,7 @@ func New(c Config, d Deps) (*Worker, error) {
 	threads := procs.New(c.Cores)
 	w := &Worker{config: c, deps: d, metrics: m, fetcher: fetcher, threads: threads, fault: make(chan error, 1)}
 	w.engines = newBackends(c, d, threads, pinned, w.deviceFailed)
-	w.labels, _ = c.labels() // validated, as the sizes
+	w.labels, _ = c.labels() // validated, like the sizes
 	w.device = openDevice(c.Device, nvml.New(), d.Log)
 	w.cuda = openCUDA(c)
 	w.memoryBudget = w.device.budget(c)
@@ -103,12 +101,11 @@ func New(c Config, d Deps) (*Worker, error) {
 	return w, nil
 }
 
-// Ready reports whether the worker knows what it should run and is not
-// draining. Which of it is ready is in its lease's value.
+// Ready reports whether the worker knows what it should run and is not draining. The value of its lease says which
+// models are ready.
 func (w *Worker) Ready() bool { return w.modelsKnown.Load() && w.assignmentKnown.Load() }
 
-// deviceFailed ends the process, which whoever has started it begins anew: until then nothing
-// runs on its device.
+// deviceFailed ends the process, and whoever started it starts it again: until then nothing runs on its device.
 func (w *Worker) deviceFailed(err error) {
 	select {
 	case w.fault <- err:
@@ -117,7 +114,7 @@ func (w *Worker) deviceFailed(err error) {
 	}
 }
 
-// state is what the readiness endpoint says, and that it stops.
+// state is what the readiness endpoint reports, or that the worker is stopping.
 func (w *Worker) state() nereidv1.State {
 	switch {
 	case w.stopping.Load():
@@ -128,16 +125,14 @@ func (w *Worker) state() nereidv1.State {
 	return nereidv1.State_STATE_LOADING
 }
 
-// steadyAfter is how long a worker has to run so that the ends of its incarnations
-// before do not count any more, as its node has it.
+// steadyAfter is how long a worker must run before the exits of its earlier incarnations no longer count, as on its
+// node.
 const steadyAfter = time.Minute
 
-// Run takes the worker's lease, under whose epoch it attaches to the
-// scheduler, and runs what it is assigned until ctx is done. Then it retires
-// its instances, lets them finish what they have for at most the drain
-// timeout, closes its models, detaches, releases the lease and returns nil.
-// It does the same, and returns why, when its key cannot be written or another
-// worker has taken it. Run must be called once.
+// Run acquires the worker's lease, under whose epoch it attaches to the scheduler, and runs what it is assigned until
+// ctx is done. Then it retires its instances, gives them at most the drain timeout to finish, closes its models,
+// detaches, releases the lease and returns nil. If its key cannot be written or another worker has acquired it, Run
+// does the same and returns the cause. Run must be called once.
 func (w *Worker) Run(ctx context.Context) (err error) {
 	defer w.device.close()
 	defer w.engines.stop()
@@ -149,8 +144,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return lifecycle.UnlessStopped(ctx, err)
 	}
-	// The lease is kept, and says what becomes of the instances, while they
-	// drain.
+	// While the instances drain, the lease is retained and reports their state.
 	late, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	mailbox := newMailbox()
@@ -181,7 +175,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	serving, cancel := context.WithCancel(late)
 	defer cancel()
 	started := time.Now()
-	var drains atomic.Int64 // when the drain began, after started
+	var drains atomic.Int64 // when the drain started, after started
 	unhook := context.AfterFunc(ctx, func() {
 		w.stopping.Store(true)
 		mailbox.notify()
@@ -202,12 +196,11 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// settleTimeout is how long others have at least to take what a worker that stops has
-// for them, also where its requests have used up the drain timeout.
+// settleTimeout is the minimum time that others have to fetch what a stopping worker has for them, even if its
+// requests have used up the drain timeout.
 const settleTimeout = 5 * time.Second
 
-// deliver has others take what the worker has for them, within what the drain has left of
-// its timeout.
+// deliver waits until others have fetched what the worker has for them, for at most the rest of the drain timeout.
 func (w *Worker) deliver(ctx context.Context, drained time.Duration) {
 	if w.deps.Settle == nil {
 		return
@@ -217,7 +210,7 @@ func (w *Worker) deliver(ctx context.Context, drained time.Duration) {
 	w.deps.Settle(ctx)
 }
 
-// serve runs what is assigned until ctx is done and all is closed.
+// serve runs what is assigned until ctx is done and everything is closed.
 func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	for _, name := range w.config.unusedSettings() {
 		w.deps.Log.Warn("settings of a backend that is not there", zap.String("backend", name))
@@ -229,7 +222,7 @@ func (w *Worker) serve(ctx context.Context, epoch uint64, out *mailbox) error {
 	w.deps.Scheduler.Attach(epoch, infer.Held{Memory: int64(w.batchMemory)}, executor)
 	open := &instances{executor: executor, metrics: w.metrics}
 	defer func() {
-		if !open.stuck.Load() { // else a backend is in use: it is left to the end of the process
+		if !open.stuck.Load() { // otherwise a backend is in use: it is left to the end of the process
 			w.engines.close(w.deps.Log)
 		}
 	}()

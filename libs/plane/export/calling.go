@@ -10,18 +10,16 @@ import (
 )
 
 const (
-	// maxCalls bounds the calls and controls that are under way on a stream.
+	// maxCalls limits the calls and controls in flight on a stream.
 	maxCalls = 4096
-	// windowResponses and windowResponseBytes are when a call has no room for another
-	// response until its model has taken one: a model that does not read holds back the
-	// one that it has called.
+	// A call's window is full at windowResponses responses or windowResponseBytes bytes that its model has not taken:
+	// a model that does not read blocks the one that it has called.
 	windowResponses     = 32
 	windowResponseBytes = 16 << 20
 )
 
-// Caller makes the calls of this process's models at gateways: of the parent's
-// request at the gateway that has made that, and those without a parent at any.
-// It is safe for concurrent use.
+// Caller makes the calls of this process's models at gateways: those with a parent at the gateway that made the
+// parent's request, others at any gateway. It is safe for concurrent use.
 type Caller struct{ endpoint *Endpoint }
 
 var (
@@ -29,13 +27,13 @@ var (
 	_ infer.Control = Caller{}
 )
 
-// Caller returns the way of this process's models to gateways.
+// Caller returns the Caller for this process's models.
 func (e *Endpoint) Caller() Caller { return Caller{e} }
 
-// Call makes a call: see [infer.Caller]. It fails with peer_unreachable where there is
-// no stream with the gateway, and when that ends, since it is not made again.
+// Call makes a call: see [infer.Caller]. It fails with peer_unreachable if there is no stream with the gateway, and
+// when the stream ends, since a call is never repeated.
 func (c Caller) Call(of *infer.Call, receive func(*infer.Response)) (cancel func()) {
-	defer of.Release() // what is lent or sent has references of its own
+	defer of.Release() // what is lent or sent has its own references
 	made, err := c.endpoint.call(of, receive)
 	if err != nil {
 		receive(&infer.Response{Final: true, Err: err})
@@ -44,8 +42,8 @@ func (c Caller) Call(of *infer.Call, receive func(*infer.Response)) (cancel func
 	return made.cancel
 }
 
-// calling is a call that a model of this process has made. It belongs to the stream
-// over which it was made. The peer's mu guards what is not set once.
+// calling is a call that a model of this process has made. It belongs to the stream over which it was made. The
+// peer's mu guards the fields that change.
 type calling struct {
 	peer    *peer
 	stream  *stream
@@ -53,19 +51,19 @@ type calling struct {
 	model   string
 	receive func(*infer.Response)
 
-	lease    Lease             // of its inputs; ends when the gateway needs them no more
-	queued   []*infer.Response // that have come, and are not being handed over
+	lease    Lease             // of its inputs; ends when the gateway no longer needs them
+	queued   []*infer.Response // received, and not being handed over
 	handing  bool              // a goroutine hands responses over
 	canceled bool
-	ended    bool // its end has come, or is known: nothing that comes is handed over
-	over     bool // the final response of the gateway needs nothing any more
+	ended    bool // its end has arrived, or is known: nothing that arrives is handed over
+	over     bool // nothing more is exchanged with the gateway about the call
 
 	came, taken uint32 // responses
-	bytes       int64  // of those that have come and are not taken
-	// acknowledged is how many of the taken the gateway knows of; the rest is bytes since.
+	bytes       int64  // of those that have arrived and are not taken
+	// acknowledged is how many taken responses the gateway knows of; unacknowledged is the bytes of the rest.
 	acknowledged   uint32
 	unacknowledged int64 // bytes
-	holdsLent      bool  // the gateway keeps something for it
+	holdsLent      bool  // the gateway retains something for it
 }
 
 // call makes a call.
@@ -104,8 +102,8 @@ func callText(of *infer.Call) int64 {
 	return r.DescriptorBytes() + int64(len(of.Model)+len(of.Version))
 }
 
-// unsent is the error of what could not be sent: of a stream that has ended, or what
-// is wrong with the message.
+// unsent returns the error for something that could not be sent: that the stream has ended, or what is wrong with the
+// message.
 func unsent(err error, model string) error {
 	if errors.Is(err, link.ErrClosed) {
 		return unreachable(model)
@@ -118,7 +116,7 @@ func unreachable(model string) error {
 		WithModel(model)
 }
 
-// gateway is the peer that takes the calls of an incarnation's requests; of 0 any.
+// gateway returns the peer that accepts the calls of an incarnation's requests; any gateway for 0.
 func (e *Endpoint) gateway(incarnation uint64, model string) (*peer, error) {
 	if incarnation != 0 {
 		if p := e.known(incarnation); p != nil {
@@ -150,7 +148,7 @@ func (p *peer) takesCalls() bool {
 	return p.served != nil && p.served.calls.taken
 }
 
-// nextCall is where the next call or control goes, and its number. The caller holds mu.
+// nextCall returns the stream for the next call or control, and its number. The caller holds mu.
 func (p *peer) nextCall(model string) (*stream, uint64, error) {
 	s := p.served
 	switch {
@@ -179,10 +177,10 @@ func (c *calling) cancelLocked() {
 		return
 	}
 	c.canceled = true
-	_ = c.stream.link.Write(func(w *codec.Writer) error { return w.CallCancel(c.number) }) // else the stream has ended, and the call with it
+	_ = c.stream.link.Write(func(w *codec.Writer) error { return w.CallCancel(c.number) }) // otherwise the stream has ended, and the call with it
 }
 
-// answered takes a response to a call.
+// answered handles a response to a call.
 func (p *peer) answered(s *stream, number uint64, r *infer.Response) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +195,7 @@ func (p *peer) answered(s *stream, number uint64, r *infer.Response) error {
 		return errs.New(errs.PeerMalformed, "the gateway sent more responses to a call than there is room for")
 	}
 	c.came++
-	if c.ended { // here, and the gateway was told to cancel it
+	if c.ended { // it has ended here, and the gateway was told to cancel it
 		if r.Final {
 			c.acknowledge(c.came)
 			c.finish()
@@ -211,7 +209,7 @@ func (p *peer) answered(s *stream, number uint64, r *infer.Response) error {
 	return nil
 }
 
-// queue has a response handed over, after those before it. The caller holds mu.
+// queue queues a response to be handed over after those before it. The caller holds mu.
 func (c *calling) queue(r *infer.Response) {
 	c.queued = append(c.queued, r)
 	if !c.handing {
@@ -220,8 +218,7 @@ func (c *calling) queue(r *infer.Response) {
 	}
 }
 
-// hand hands over what has come, one response after another, while the stream goes
-// on: the model may take its time.
+// hand hands over the received responses one after another while the stream continues: the model may take its time.
 func (c *calling) hand() {
 	for r := c.next(); r != nil; r = c.next() {
 		final, size, lent := r.Final, r.OutputBytes(), holdsLent(r)
@@ -255,7 +252,7 @@ func (c *calling) fail(err error) *infer.Response {
 	for _, r := range c.queued {
 		r.Release()
 	}
-	final := c.ended // it has come
+	final := c.ended // it has arrived
 	c.queued, c.ended = nil, true
 	if final {
 		c.acknowledge(c.came)
@@ -266,7 +263,7 @@ func (c *calling) fail(err error) *infer.Response {
 	return &infer.Response{Final: true, Err: err}
 }
 
-// took notes that the model has a response, and now and then tells the gateway.
+// took records that the model has a response, and occasionally acknowledges that to the gateway.
 func (c *calling) took(size int64, lent, final bool) {
 	c.peer.mu.Lock()
 	defer c.peer.mu.Unlock()
@@ -291,7 +288,7 @@ func (c *calling) acknowledge(taken uint32) {
 	_ = c.stream.link.Write(func(w *codec.Writer) error { return w.CallTaken(c.number, taken) }) // as in cancelLocked
 }
 
-// finish notes that the gateway has ended the call. The caller holds mu.
+// finish records that the gateway has ended the call. The caller holds mu.
 func (c *calling) finish() {
 	c.over = true
 	if c.lease.Empty() {
@@ -312,8 +309,7 @@ func (p *peer) inputsTaken(s *stream, number uint64) error {
 	return nil
 }
 
-// endCalls ends the calls and controls of a stream that has ended. The caller holds
-// mu.
+// endCalls ends the calls and controls of a stream that has ended. The caller holds mu.
 func (s *stream) endCalls() {
 	for number, c := range s.calls.made {
 		delete(s.calls.made, number)

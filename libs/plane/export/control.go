@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// maxFiles and maxFileBytes bound the files that one load brings.
+	// maxFiles and maxFileBytes limit the files of one load.
 	maxFiles     = 10_000
 	maxFileBytes = 1 << 30
 )
 
-// question is a control that a model of this process waits for. The peer's mu guards
-// the lease.
+// question is a control that a model of this process waits for. The peer's mu guards the lease.
 type question struct {
 	model  string
-	answer chan reply // of one place
+	answer chan reply // of capacity one
 	lease  Lease      // of its files
 }
 
@@ -35,7 +34,7 @@ func (q *question) end(ready bool, err error) {
 	q.answer <- reply{ready, err}
 }
 
-// wait is how a caller waits for an answer.
+// wait waits for an answer.
 func (q *question) wait(ctx context.Context) (ready bool, err error) {
 	select {
 	case a := <-q.answer:
@@ -45,7 +44,7 @@ func (q *question) wait(ctx context.Context) (ready bool, err error) {
 	}
 }
 
-// LoadModel implements [infer.Control] by a gateway that has a stream.
+// LoadModel implements [infer.Control] through a gateway that has a stream.
 func (c Caller) LoadModel(ctx context.Context, model, config string, files map[string][]byte) error {
 	load := &codec.Control{Action: nereidv1.ControlAction_CONTROL_ACTION_LOAD, Model: model, Config: config}
 	text, size := len(model)+len(config), 0
@@ -65,18 +64,18 @@ func (c Caller) LoadModel(ctx context.Context, model, config string, files map[s
 	return err
 }
 
-// UnloadModel implements [infer.Control] by a gateway that has a stream.
+// UnloadModel implements [infer.Control] through a gateway that has a stream.
 func (c Caller) UnloadModel(ctx context.Context, model string, dependents bool) error {
 	_, err := c.ask(ctx, &codec.Control{Action: nereidv1.ControlAction_CONTROL_ACTION_UNLOAD, Model: model, Dependents: dependents})
 	return err
 }
 
-// ModelReady implements [infer.Control] by a gateway that has a stream.
+// ModelReady implements [infer.Control] through a gateway that has a stream.
 func (c Caller) ModelReady(model, version string) (bool, error) {
 	return c.ask(context.Background(), &codec.Control{Action: nereidv1.ControlAction_CONTROL_ACTION_READY, Model: model, Version: version})
 }
 
-// ask has a gateway do something, and waits for it. The control ends with its stream.
+// ask makes a gateway do something, and waits for it. The control ends with its stream.
 func (c Caller) ask(ctx context.Context, of *codec.Control) (ready bool, err error) {
 	e := c.endpoint
 	p, err := e.gateway(0, of.Model)
@@ -92,7 +91,7 @@ func (c Caller) ask(ctx context.Context, of *codec.Control) (ready bool, err err
 		return false, unsent(err, of.Model)
 	}
 	stop := context.AfterFunc(ctx, func() {
-		_ = s.link.Write(func(w *codec.Writer) error { return w.CallCancel(number) }) // else the stream has ended, and the control with it
+		_ = s.link.Write(func(w *codec.Writer) error { return w.CallCancel(number) }) // otherwise the stream has ended, and the control with it
 	})
 	defer stop()
 	return q.wait(ctx)
@@ -111,7 +110,7 @@ func (p *peer) question(q *question, of *codec.Control) (number uint64, s *strea
 	return number, s, nil
 }
 
-// controlled takes the end of a control. The caller holds mu.
+// controlled handles the end of a control. The caller holds mu.
 func (p *peer) controlled(s *stream, number uint64, ready bool, failure error) error {
 	q := s.calls.asked[number]
 	if q == nil {
@@ -122,8 +121,8 @@ func (p *peer) controlled(s *stream, number uint64, ready bool, failure error) e
 	return nil
 }
 
-// control does what a model of the peer asks for, in a goroutine of its own, until the
-// stream ends or nobody waits for it.
+// control does what a model of the peer asks for, in a goroutine of its own, until the stream ends or nobody waits
+// for it.
 func (p *peer) control(s *stream, number uint64, of *codec.Control) error {
 	if p.endpoint.config.Control == nil {
 		of.Release()
@@ -148,13 +147,13 @@ func (p *peer) control(s *stream, number uint64, of *codec.Control) error {
 		defer p.mu.Unlock()
 		if _, open := s.calls.controls[number]; open {
 			delete(s.calls.controls, number)
-			_ = s.link.Write(func(w *codec.Writer) error { return w.ControlDone(number, ready, err) }) // else the stream has ended
+			_ = s.link.Write(func(w *codec.Writer) error { return w.ControlDone(number, ready, err) }) // otherwise the stream has ended
 		}
 	}()
 	return nil
 }
 
-// act does what a control says, whose files it takes over.
+// act executes a control, and takes ownership of its files.
 func (p *peer) act(ctx context.Context, of *codec.Control) (ready bool, err error) {
 	defer of.Release()
 	control := p.endpoint.config.Control
@@ -173,7 +172,7 @@ func (p *peer) act(ctx context.Context, of *codec.Control) (ready bool, err erro
 	return false, errs.New(errs.Unsupported, "this release of the gateway does not know control %d of models: upgrade it", of.Action)
 }
 
-// files brings the files of a load, by their paths.
+// files fetches the files of a load, by their paths.
 func (p *peer) files(ctx context.Context, of *codec.Control) (map[string][]byte, error) {
 	if len(of.Files) == 0 {
 		return nil, nil

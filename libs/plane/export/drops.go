@@ -6,19 +6,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// maxDrops bounds the processes of which it is remembered that responses for them were
-// dropped. All but a few of them have died.
+// maxDrops limits the number of processes for which dropped responses are remembered. All but a few of them have
+// died.
 const maxDrops = 4096
 
-// drops are when responses for a process were last dropped, by its incarnation. A
-// process that was gone and comes back gives up the requests that it had submitted
-// before then, or they would never end.
+// drops records when responses for a process were last dropped, by its incarnation. A process that returns after it
+// was gone gives up the requests that it had submitted before then; otherwise they would never end.
 type drops struct {
 	at    map[uint64]mono.Time
 	order []uint64 // the oldest first
 }
 
-// note records that responses were dropped. Beyond the bound the oldest are forgotten.
+// note records that responses were dropped. Beyond the limit the oldest entries are forgotten.
 func (d *drops) note(incarnation uint64, now mono.Time) {
 	if d.at == nil {
 		d.at = make(map[uint64]mono.Time)

@@ -10,21 +10,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// unacknowledged is what has been received since the last acknowledgement.
+// unacknowledged counts what has been received since the last acknowledgement.
 type unacknowledged struct{ responses, bytes int }
 
-// So many responses are acknowledged at once, or so many bytes that the worker keeps
-// for them.
+// Responses are acknowledged once there are this many, or the worker retains this many bytes for them.
 const (
 	maxUnacknowledgedResponses = 64
 	maxUnacknowledgedBytes     = 64 << 10
 )
 
-// brings reports whether the peer may send responses on a stream: a worker to the
-// gateway that has begun it.
+// brings reports whether the peer may send responses on a stream: only a worker may, to the gateway that has opened
+// the stream.
 func (p *peer) brings(s *stream) bool { return s.progress != nil && p.endpoint.config.Responder != nil }
 
-// part takes a part of an output.
+// part handles a part of an output.
 func (p *peer) part(s *stream, c codec.Chunk) error {
 	if !p.brings(s) {
 		return errs.New(errs.PeerMalformed, "the peer sent a part of an output to a process that has made no request")
@@ -36,7 +35,7 @@ func (p *peer) part(s *stream, c codec.Chunk) error {
 	return s.intake.took(n)
 }
 
-// take copies what a response names and hands it on.
+// take copies what a response refers to and passes it on.
 func (p *peer) take(s *stream, r *infer.Response) error {
 	if !p.brings(s) {
 		r.Release()
@@ -46,7 +45,7 @@ func (p *peer) take(s *stream, r *infer.Response) error {
 	p.watch(r)
 	p.hold(r)
 	var failed error
-	for i := range r.Outputs { // all, or what came of the others would wait for the stream's end
+	for i := range r.Outputs { // all of them: otherwise parts of the others would wait for the stream's end
 		local, err := p.output(s, r, r.Outputs[i].Data)
 		r.Outputs[i].Data, failed = local, cmp.Or(failed, err)
 	}
@@ -61,7 +60,7 @@ func (p *peer) take(s *stream, r *infer.Response) error {
 	return s.intake.took(int(carried))
 }
 
-// keptBytes is what a worker keeps for a response: not what it names of an input.
+// keptBytes returns how many bytes a worker retains for a response, excluding references to inputs.
 func keptBytes(r *infer.Response) int64 {
 	n := int64(0)
 	for i := range r.Outputs {
@@ -72,8 +71,8 @@ func keptBytes(r *infer.Response) int64 {
 	return n
 }
 
-// acknowledge counts one more response as received, whose outputs
-// have so many bytes. While the worker keeps little for them, the message can wait.
+// acknowledge counts one more response as received, whose outputs have the given size. As long as the worker retains
+// little for them, the message can wait.
 func (s *stream) acknowledge(size int64) error {
 	taken := s.progress.taken.Add(1)
 	write := s.link.WriteLater
@@ -85,10 +84,9 @@ func (s *stream) acknowledge(size int64) error {
 	return write(func(w *codec.Writer) error { return w.Taken(taken) })
 }
 
-// output returns a local reference to an output's bytes. What the worker names
-// of an input is that input. What lies in the worker's memory is copied: the
-// worker may reuse it when the stream ends, in the middle of an answer to a
-// client. What it keeps stays there.
+// output returns a local reference to an output's bytes. If the output refers to an input, that is the input. Bytes
+// in the worker's memory are copied: the worker may reuse them when the stream ends, in the middle of an answer to a
+// client. Outputs that the worker retains stay there.
 func (p *peer) output(s *stream, of *infer.Response, named tensor.Ref) (tensor.Ref, error) {
 	switch {
 	case named.Place == tensor.Remote && named.Holder == p.incarnation && of.Kept != 0:
@@ -107,7 +105,7 @@ func (p *peer) output(s *stream, of *infer.Response, named tensor.Ref) (tensor.R
 	return named, nil
 }
 
-// slots is memory of another process, which may give a slot back at any time: a [shm.Region].
+// slots is memory of another process, which may reuse a slot at any time: a [shm.Region].
 type slots interface {
 	Local(named tensor.Ref) (tensor.Ref, error)
 	Current(named tensor.Ref) bool

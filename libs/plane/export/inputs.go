@@ -13,9 +13,9 @@ import (
 // fetchTimeout is how long a request without a deadline waits for its inputs.
 const fetchTimeout = 30 * time.Second
 
-// FetchInputs brings the inputs of a request to where they can be read. It calls done once, at once or later, from any goroutine: with an error where
-// they cannot be had by the request's deadline, and with that of cancel, which has
-// no effect later. Until then the request is FetchInputs's.
+// FetchInputs makes the inputs of a request readable. It calls done once, immediately or later, from any goroutine:
+// with an error if the inputs cannot be fetched by the request's deadline, or with the error passed to cancel, which
+// has no effect later. Until then FetchInputs owns the request.
 func (e *Endpoint) FetchInputs(r *infer.Request, done func(error)) (cancel func(error)) {
 	a := &assembly{pool: e.config.Pool, request: r, done: done, missing: 1} // until all have been asked for
 	for i := range r.Inputs {
@@ -28,7 +28,7 @@ func (e *Endpoint) FetchInputs(r *infer.Request, done func(error)) (cancel func(
 	return a.fail
 }
 
-// assembly is a request whose inputs are being brought.
+// assembly is a request whose inputs are being fetched.
 type assembly struct {
 	pool    *tensor.Pool
 	request *infer.Request
@@ -37,7 +37,7 @@ type assembly struct {
 	mu      sync.Mutex
 	missing int         // inputs; guarded by mu
 	over    bool        // guarded by mu
-	abandon []func()    // what is under way; guarded by mu
+	abandon []func()    // cancel what is in flight; guarded by mu
 	timer   *time.Timer // guarded by mu
 }
 
@@ -52,7 +52,7 @@ func (a *assembly) ask(e *Endpoint, input int) {
 	}
 	abandon := e.Fetch(named, func(local tensor.Ref, err error) {
 		in := &a.request.Inputs[input]
-		// Of its own tensors the gateway has checked the elements.
+		// The gateway has checked the elements of its own tensors.
 		if err == nil && in.Datatype == tensor.Bytes && named.Holder != a.request.Work.Request.Origin {
 			err = a.checkStrings(in, &local)
 		}
@@ -67,9 +67,8 @@ func (a *assembly) ask(e *Endpoint, input int) {
 	}
 }
 
-// checkStrings refuses a BYTES tensor whose elements are not those of its shape: in a
-// batch it would move those of others. It is copied before, so that its holder
-// cannot change what was checked.
+// checkStrings refuses a BYTES tensor whose elements do not match its shape: in a batch it would shift the elements
+// of others. It copies the tensor first, so that the holder cannot change what was checked.
 func (a *assembly) checkStrings(in *infer.Tensor, local *tensor.Ref) error {
 	data, err := local.Bytes()
 	if err != nil {
@@ -109,7 +108,7 @@ func (a *assembly) bound(now mono.Time) {
 	a.timer = time.AfterFunc(wait, func() { a.fail(err) })
 }
 
-// got takes the bytes of an input.
+// got accepts the bytes of an input.
 func (a *assembly) got(input int, local tensor.Ref, err error) {
 	if err != nil {
 		a.fail(err)
@@ -135,7 +134,7 @@ func (a *assembly) got(input int, local tensor.Ref, err error) {
 	}
 }
 
-// fail gives the request up.
+// fail gives up the request.
 func (a *assembly) fail(err error) {
 	a.mu.Lock()
 	if a.over {
@@ -150,7 +149,7 @@ func (a *assembly) fail(err error) {
 	a.done(err)
 }
 
-// end is called once, with the lock held. It returns what is under way.
+// end must be called once, with the lock held. It returns how to cancel what is in flight.
 func (a *assembly) end() []func() {
 	a.over = true
 	if a.timer != nil {

@@ -11,39 +11,38 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// maxWaiting bounds the bytes of responses that wait for a gateway. What comes
-// above it is answered with an error in place of its outputs: an error is
-// small.
+// maxWaiting limits the bytes of responses that wait for a gateway. A response beyond the limit is replaced by an
+// error without outputs: an error is small.
 const maxWaiting = 1 << 30
 
-// outbox has the responses to a gateway until it has taken them. It outlives the
-// streams; the peer's mu guards it.
+// outbox retains the responses to a gateway until the gateway has acknowledged them. It outlives the streams; the
+// peer's mu guards it.
 type outbox struct {
 	peer   *peer
-	stream *stream // begun by the gateway; nil while there is none
+	stream *stream // opened by the gateway; nil while there is none
 
-	known  bool              // the gateway has said what it has taken
-	taken  uint64            // responses that the gateway has taken
-	unsure []*infer.Response // sent on the present stream, or the last: from number taken+1 on
+	known  bool              // the gateway has said what it has received
+	taken  uint64            // responses that the gateway has acknowledged
+	unsure []*infer.Response // sent on the current stream, or the last: from number taken+1 on
 	queued []*infer.Response // while there is no stream
-	large  []*outgoing       // not all of whose parts have gone, and what must not overtake them
+	large  []*outgoing       // some of whose parts have not been sent, and what must not overtake them
 	held   int64             // bytes of the outputs of all responses
 	parts  uint64            // the last number of a part
-	// awaited are the responses whose release is awaited, by the numbers of their
-	// requests and in order. Most requests have none: see infer.Response.
+	// awaited are the responses whose release is awaited, by the numbers of their requests and in order. Most
+	// requests have none: see infer.Response.
 	awaited map[uint64][]awaited
 	kept    keeping
 }
 
-// outgoing is a response on its way, with its outputs as they are named.
+// outgoing is a response that is being sent, with its outputs as references.
 type outgoing struct {
 	response *infer.Response
 	named    infer.Response
 	size     int64 // bytes that the message carries
-	parts    int   // outputs of which parts are missing
+	parts    int   // outputs with missing parts
 }
 
-// begin goes on over a stream with what the gateway has not taken.
+// begin continues over a stream with what the gateway has not acknowledged.
 func (b *outbox) begin(s *stream, taken uint64) {
 	if b.known {
 		b.forget(taken)
@@ -57,15 +56,15 @@ func (b *outbox) begin(s *stream, taken uint64) {
 			b.release(r.Kept)
 		}
 	}
-	// What was sent and not taken goes again, before what came after it.
+	// What was sent and not acknowledged is sent again, before later responses.
 	again := append(b.unsure, b.queued...)
 	b.unsure, b.queued = nil, nil
-	for _, r := range again { // all, also where the stream has ended: then they wait again
+	for _, r := range again { // all, even if the stream has ended: then they wait again
 		b.start(r)
 	}
 }
 
-// detach keeps what has not gone for the next stream.
+// detach retains what has not been sent for the next stream.
 func (b *outbox) detach() {
 	for _, i := range b.stream.flow.end() {
 		b.queued = append(b.queued, i.of)
@@ -76,7 +75,7 @@ func (b *outbox) detach() {
 	b.stream, b.large = nil, nil
 }
 
-// unacknowledged is how many responses the gateway has not taken.
+// unacknowledged returns how many responses the gateway has not acknowledged.
 func (b *outbox) unacknowledged() int {
 	n := len(b.unsure) + len(b.queued) + len(b.large)
 	if b.stream != nil {
@@ -85,7 +84,7 @@ func (b *outbox) unacknowledged() int {
 	return n
 }
 
-// end gives up all that waits. There is no stream.
+// end gives up everything that waits. There is no stream.
 func (b *outbox) end() {
 	b.peer.endpoint.dropped.Add(uint64(b.unacknowledged()))
 	b.forget(b.taken + uint64(len(b.unsure)))
@@ -97,7 +96,7 @@ func (b *outbox) end() {
 	b.releaseKept()
 }
 
-// send takes a response over.
+// send takes ownership of a response.
 func (b *outbox) send(r *infer.Response) {
 	b.keep(r)
 	size := outputBytes(r)
@@ -116,12 +115,12 @@ func (b *outbox) send(r *infer.Response) {
 	b.start(r)
 }
 
-// outputBytes is what a response has here that is not kept: it is released when the
-// gateway has taken it.
+// outputBytes returns the bytes of a response that are here and not retained: they are released when the gateway has
+// acknowledged the response.
 func outputBytes(r *infer.Response) int64 { return infer.LocalBytes(r.Outputs) }
 
-// acknowledged releases what the gateway has taken of what was sent to it. More it cannot
-// have: what it would lose with that would never come again.
+// acknowledged releases what the gateway has acknowledged. The gateway cannot acknowledge more than was sent: it
+// would lose responses that never come again.
 func (b *outbox) acknowledged(taken uint64) error {
 	if sent := b.taken + uint64(len(b.unsure)); taken > sent {
 		return errs.New(errs.PeerMalformed, "the peer has taken %d responses, of which it got %d", taken, sent)
@@ -146,9 +145,8 @@ func (b *outbox) forget(taken uint64) {
 	b.taken = taken
 }
 
-// start sends a response as far as there is credit, after the parts of its
-// large outputs. It overtakes those of other requests whose parts are still on
-// their way. A stream that cannot send ends.
+// start sends a response as far as credit allows, after the parts of its large outputs. It overtakes responses of
+// other requests whose parts are still being sent. A stream that cannot send ends.
 func (b *outbox) start(r *infer.Response) {
 	o := &outgoing{response: r, named: *r}
 	o.named.Outputs = append([]infer.Tensor(nil), r.Outputs...)

@@ -15,37 +15,36 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// lifetime is how long a peer is kept without a stream.
+// lifetime is how long a peer without a stream is retained.
 const lifetime = time.Minute
 
 var errReplaced = errs.New(errs.PeerUnreachable, "the peer has begun another stream")
 
-// ErrIdle ends a session over which nothing was fetched for a while.
+// ErrIdle ends a session in which nothing was fetched for a while.
 var ErrIdle = errs.New(errs.PeerUnreachable, "nothing was fetched over the stream for a while")
 
-// peer is another process, by its incarnation. It outlives the streams: one that
-// the peer has begun and one that this side has, where two workers fetch from each
-// other. Responses go on the former.
+// peer is another process, by its incarnation. It outlives its streams: one that the peer has opened, and one that
+// this side has opened, if two workers fetch from each other. Responses go over the former.
 type peer struct {
 	endpoint    *Endpoint
 	incarnation uint64
 
-	alone *time.Timer // drops the peer when it has had no stream for its lifetime
-	idle  *time.Timer // ends a dialed stream without fetches; nil keeps it
+	alone *time.Timer // drops the peer once it has had no stream for its lifetime
+	idle  *time.Timer // ends a dialed stream without fetches; nil never does
 
 	mu      sync.Mutex
 	ended   bool              // guarded by mu
-	leased  bool              // else the end of the streams is the end; guarded by mu
+	leased  bool              // otherwise the peer ends with its streams; guarded by mu
 	number  uint64            // of the last served stream; guarded by mu
-	served  *stream           // begun by the peer; nil while there is none; guarded by mu
-	dialed  *stream           // begun by this side; nil while there is none; guarded by mu
+	served  *stream           // opened by the peer; nil while there is none; guarded by mu
+	dialed  *stream           // opened by this side; nil while there is none; guarded by mu
 	fetches map[uint64]*fetch // guarded by mu
 	fetched uint64            // the last number of a fetch; guarded by mu
 	outbox  outbox            // guarded by mu
-	// released is how many responses to a request of this process are released here, of
-	// requests whose peer awaits that and has not given the last; guarded by mu.
+	// released is how many responses to a request of this process have been released here, for requests whose peer
+	// awaits that and has not sent the last response; guarded by mu.
 	released map[infer.RequestID]uint32
-	// holds are the numbers by which the peer keeps outputs for this process; guarded by mu.
+	// holds are the numbers under which the peer retains outputs for this process; guarded by mu.
 	holds map[uint64]bool
 	// numbered is the last number of a call or control; guarded by mu.
 	numbered uint64
@@ -61,7 +60,7 @@ func newPeer(e *Endpoint, incarnation uint64) *peer {
 	return p
 }
 
-// stream is where fetches go; nil while there is none. The caller holds mu.
+// stream returns the stream for fetches; nil while there is none. The caller holds mu.
 func (p *peer) stream() *stream {
 	if p.served != nil {
 		return p.served
@@ -69,8 +68,8 @@ func (p *peer) stream() *stream {
 	return p.dialed
 }
 
-// serve makes s the stream that the peer has begun and sends what it has not
-// taken. It fails for one that a later has overtaken.
+// serve makes s the stream that the peer has opened and sends what the peer has not acknowledged. It fails if a later
+// stream has overtaken s.
 func (p *peer) serve(s *stream, h *nereidv1.TensorHello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +88,7 @@ func (p *peer) serve(s *stream, h *nereidv1.TensorHello) error {
 	return nil
 }
 
-// dial makes s the stream that this side has begun.
+// dial makes s the stream that this side has opened.
 func (p *peer) dial(s *stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +106,7 @@ func (p *peer) dial(s *stream) error {
 	return nil
 }
 
-// attached goes on with what waited for a stream. The caller holds mu.
+// attached continues with what waited for a stream. The caller holds mu.
 func (p *peer) attached() {
 	p.alone.Stop()
 	p.leased = true
@@ -142,8 +141,7 @@ func (p *peer) run(ctx context.Context, s *stream) error {
 	return err
 }
 
-// detach parts with a stream, unless it was parted with before. The caller holds
-// mu.
+// detach drops a stream, unless it was dropped before. The caller holds mu.
 func (p *peer) detach(s *stream) {
 	switch s {
 	case nil:
@@ -169,7 +167,7 @@ func (p *peer) detach(s *stream) {
 	}
 }
 
-// setLeased says whether the peer outlives its streams.
+// setLeased sets whether the peer outlives its streams.
 func (p *peer) setLeased(leased bool) {
 	p.mu.Lock()
 	p.leased = leased
@@ -182,7 +180,7 @@ func (p *peer) setLeased(leased bool) {
 
 func (p *peer) dropUnlessConnected() {
 	p.mu.Lock()
-	kept := p.stream() != nil || len(p.released) > 0 // by which a stream would go on
+	kept := p.stream() != nil || len(p.released) > 0 // with which a stream would continue
 	p.mu.Unlock()
 	if !kept {
 		p.endpoint.drop(p)
@@ -207,21 +205,21 @@ func (p *peer) waits() bool {
 	return len(p.fetches) > 0
 }
 
-// end has the peer take nothing more.
+// end makes the peer accept nothing more.
 func (p *peer) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
 }
 
-// undelivered is how many responses the peer has not acknowledged.
+// undelivered returns how many responses the peer has not acknowledged.
 func (p *peer) undelivered() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.outbox.unacknowledged()
 }
 
-// close releases everything, for good; fetches fail with cause.
+// close releases everything for good; fetches fail with cause.
 func (p *peer) close(cause error) {
 	p.mu.Lock()
 	p.ended = true
@@ -245,7 +243,7 @@ func (p *peer) close(cause error) {
 	}
 }
 
-// respond takes a response over, unless the peer has ended.
+// respond takes ownership of a response, unless the peer has ended.
 func (p *peer) respond(r *infer.Response) bool {
 	if !r.Keep {
 		p.share(r)
@@ -259,7 +257,7 @@ func (p *peer) respond(r *infer.Response) bool {
 	return true
 }
 
-// receive takes one message of a stream.
+// receive handles one message of a stream.
 func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 	switch member {
 	case codec.ExchangeResponse:
@@ -326,7 +324,7 @@ func (p *peer) receive(s *stream, member protowire.Number, b codec.Body) error {
 	return p.receiveCall(s, member, b)
 }
 
-// receiveCall takes one message of a call or control.
+// receiveCall handles one message of a call or control.
 func (p *peer) receiveCall(s *stream, member protowire.Number, b codec.Body) error {
 	switch member {
 	case codec.ExchangeCall:
@@ -369,8 +367,7 @@ func (p *peer) receiveCall(s *stream, member protowire.Number, b codec.Body) err
 	return errs.New(errs.PeerMalformed, "the peer sent a message that is none of an exchange")
 }
 
-// onStream does something while s is a stream of the peer, and nothing if it is
-// not any more.
+// onStream calls do if s is still a stream of the peer, holding mu.
 func (p *peer) onStream(s *stream, do func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -380,8 +377,7 @@ func (p *peer) onStream(s *stream, do func() error) error {
 	return do()
 }
 
-// open maps the peer's memory, if that can be. Tensors that were asked for
-// meanwhile come as bytes.
+// open maps the peer's memory, if possible. Tensors that were requested in the meantime arrive as bytes.
 func (p *peer) open(s *stream, m *nereidv1.Region) error {
 	if s.region != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Cause is why a stream could not be opened or has ended, as an *errs.Error.
+// Cause returns why a stream could not be opened or has ended, as an *errs.Error.
 func Cause(err error) error {
 	var known *errs.Error
 	switch {
@@ -35,13 +35,13 @@ func Cause(err error) error {
 	return errs.Wrap(errs.PeerUnreachable, err, "%s", said.Message())
 }
 
-// Status is the status with which a server ends a stream.
+// Status returns the status with which a server ends a stream.
 func Status(err error) error {
 	if err == nil {
 		return nil
 	}
 	code := codes.Code(errs.Of(err).GRPC())
-	if errs.Of(err) == errs.SchedulerDeposed { // by which the peer knows that nothing has failed
+	if errs.Of(err) == errs.SchedulerDeposed { // tells the peer that nothing has failed
 		code = codes.Aborted
 	}
 	return status.New(code, err.Error()).Err()

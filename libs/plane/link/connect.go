@@ -18,15 +18,14 @@ import (
 )
 
 const (
-	// maxEnvelope bounds what is received as one gRPC message.
+	// maxEnvelope limits the size of a received gRPC message.
 	maxEnvelope = 1 << 30
-	// connectTimeout bounds one try to connect, with TLS and the first frames;
-	// reachTimeout the part of it up to the peer's host, which may have vanished.
+	// connectTimeout limits one attempt to connect, with TLS and the first frames; reachTimeout the part of it that
+	// reaches the peer's host, which may have vanished.
 	connectTimeout, reachTimeout = 5 * time.Second, 2 * time.Second
-	// window is what gRPC lets a peer send ahead, in bytes: no less than the
-	// credit that streams give, which then is what bounds a peer. A fixed one
-	// also keeps gRPC from measuring the connection with a ping, and an answer
-	// to it, for almost every message of a stream that is not busy.
+	// window is how many bytes gRPC lets a peer send ahead: at least the credit that streams grant, which then is the
+	// limit for a peer. A fixed window also keeps gRPC from measuring the connection with a ping, and an answer to
+	// it, for almost every message of an idle stream.
 	window = 8 << 20
 )
 
@@ -34,12 +33,12 @@ const (
 type Peer struct {
 	// Address is host:port or unix:PATH.
 	Address string
-	// TLS is nil for a connection without.
+	// TLS is nil for a connection without TLS.
 	TLS *tls.Config
 }
 
-// Connect makes the connection of one stream, which is closed with it. It
-// connects with the first stream.
+// Connect returns the connection of one stream, which is closed with the stream. It connects when the stream is
+// opened.
 func Connect(p Peer) (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if p.TLS != nil {
@@ -66,7 +65,7 @@ func dial(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, network, address)
 }
 
-// authority is the name that the server's certificate must have.
+// authority returns the name that the server's certificate must have.
 func authority(address string) string {
 	if strings.HasPrefix(address, "unix:") {
 		return "localhost"
@@ -74,10 +73,9 @@ func authority(address string) string {
 	return address
 }
 
-// ServerOptions are those of a gRPC server for streams; calls of other
-// services may share it. config is nil for one without TLS. With TLS a caller
-// may make the calls of its role alone, and the log gets whom the server refuses:
-// see [identity.ServerOptions].
+// ServerOptions returns the options of a gRPC server for streams; calls of other services may share it. config is nil
+// for a server without TLS. With TLS, callers may only make the calls of their role, and log records whom the server
+// refuses: see [identity.ServerOptions].
 func ServerOptions(config *tls.Config, log *zap.Logger) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// envelopes passes envelopes on as they are, in both directions; every other
-// message it leaves to protobuf, to whose name it answers.
+// envelopes passes envelopes through unchanged, in both directions. It leaves all other messages to protobuf, under
+// whose name it is registered.
 type envelopes struct{ encoding.CodecV2 }
 
 func newCodec() envelopes { return envelopes{encoding.GetCodecV2(proto.Name)} }
@@ -20,8 +20,7 @@ func (c envelopes) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// Unmarshal implements encoding.CodecV2. An envelope's buffers are the
-// receiver's to free.
+// Unmarshal implements encoding.CodecV2. The receiver must free an envelope's buffers.
 func (c envelopes) Unmarshal(data mem.BufferSlice, v any) error {
 	if b, ok := v.(*mem.BufferSlice); ok {
 		data.Ref()

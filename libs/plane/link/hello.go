@@ -17,8 +17,8 @@ import (
 // Protocol is the number of the protocol that this release speaks.
 const Protocol = 2
 
-// SendHello sends the first message of a side, in an envelope of its own. Where the
-// other side has ended the stream already it returns no error: the first read says why.
+// SendHello sends the first message of a side, in an envelope of its own. If the other side has already ended the
+// stream, it returns no error: the first read says why.
 func SendHello(conn Conn, m proto.Message) error {
 	w := codec.NewWriter(new(codec.Spares))
 	if err := w.Whole(m); err != nil {
@@ -31,8 +31,7 @@ func SendHello(conn Conn, m proto.Message) error {
 	return err
 }
 
-// ReceiveHello waits for the other side's first message, which must be the
-// hello, in an envelope of its own.
+// ReceiveHello waits for the other side's first message, which must be the hello, in an envelope of its own.
 func ReceiveHello(conn Conn, hello proto.Message) error {
 	var envelope mem.BufferSlice
 	if err := conn.RecvMsg(&envelope); err != nil {
@@ -52,12 +51,11 @@ func ReceiveHello(conn Conn, hello proto.Message) error {
 	return err
 }
 
-// helloTimeout bounds how long a server waits for a hello: a client sends it
-// with the stream's beginning.
+// helloTimeout is how long a server waits for a hello: a client sends it when it opens the stream.
 const helloTimeout = 10 * time.Second
 
-// ExpectHello is [ReceiveHello] for a server's end, whose stream ends when it
-// returns an error: an *errs.Error, also where nothing comes or ctx is done.
+// ExpectHello is [ReceiveHello] for a server's end. If it fails, the caller ends the stream. The error is an
+// *errs.Error, also if nothing arrives or ctx is done.
 func ExpectHello(ctx context.Context, conn Conn, hello proto.Message) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, helloTimeout, errs.New(errs.PeerUnreachable, "the peer has sent no hello for %v", helloTimeout))
 	defer cancel()
@@ -71,8 +69,7 @@ func ExpectHello(ctx context.Context, conn Conn, hello proto.Message) error {
 	}
 }
 
-// CheckProtocol refuses a peer whose highest protocol this release does not
-// speak any more.
+// CheckProtocol refuses a peer whose highest protocol this release no longer speaks.
 func CheckProtocol(peer string, protocol uint32) error {
 	if protocol >= Protocol {
 		return nil

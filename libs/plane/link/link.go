@@ -15,17 +15,15 @@ import (
 const (
 	// patience is how long a peer may be silent.
 	patience = 5 * time.Second
-	// beat is the time after which a side that has nothing to say shows that
-	// it is alive.
+	// beat is how often a side that has nothing to send shows that it is alive.
 	beat = time.Second
-	// maxWaiting bounds, in bytes, what waits for a peer that takes nothing: the
-	// envelope that is being filled and the one that gRPC has yet to accept. (Of
-	// what it has accepted gRPC may hold one more.) Credits keep a peer that does
-	// take far below.
+	// maxWaiting limits, in bytes, what waits for a peer that accepts nothing: the envelope that is being filled and
+	// the one that gRPC has yet to accept. (gRPC may hold one more that it has accepted.) Credits keep a peer that
+	// does accept data far below the limit.
 	maxWaiting = 256 << 20
 )
 
-// The causes of a link's end that this side finds.
+// Causes of a link's end that this side detects.
 var (
 	// ErrClosed says that this side closed the link.
 	ErrClosed = errs.New(errs.PeerUnreachable, "the stream was closed")
@@ -42,7 +40,7 @@ type Conn interface {
 // Link is one end of a stream of envelopes. It is safe for concurrent use.
 type Link struct {
 	conn  Conn          // until Run
-	ready chan struct{} // of one place: the envelope has something
+	ready chan struct{} // of capacity one: the envelope is not empty
 	stop  chan struct{} // closed by the first Close
 	done  chan struct{} // closed at the end of Run
 	over  sync.Once
@@ -56,11 +54,11 @@ type Link struct {
 
 	sent, heard atomic.Bool // since the last beat
 
-	receiving sync.Mutex // held while an envelope is handed over
-	ended     bool       // nothing is handed over any more; guarded by receiving
+	receiving sync.Mutex // held while an envelope is delivered
+	ended     bool       // nothing is delivered any more; guarded by receiving
 }
 
-// New makes a link over a stream whose hellos have been exchanged.
+// New returns a link over a stream whose hellos have been exchanged.
 func New(conn Conn) *Link {
 	return &Link{
 		conn: conn, out: codec.NewWriter(new(codec.Spares)),
@@ -68,9 +66,8 @@ func New(conn Conn) *Link {
 	}
 }
 
-// Write adds a message to the next envelope, and returns the error of write. It blocks only for
-// other writers. After the link's end it fails with [ErrClosed]. Messages written before may
-// still be lost.
+// Write adds a message to the next envelope, and returns the error of write. It blocks only for other writers. After
+// the link's end it fails with [ErrClosed]; messages written before the end may still be lost.
 func (l *Link) Write(write func(*codec.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +81,8 @@ func (l *Link) Write(write func(*codec.Writer) error) error {
 	return nil
 }
 
-// WriteLater is Write for messages that can wait: it travels with the next message, or within a
-// heartbeat's time. Sending it alone would wake two goroutines on each side.
+// WriteLater is Write for messages that can wait: the message travels with the next one, or within a heartbeat's
+// time. Sending it alone would wake two goroutines on each side.
 func (l *Link) WriteLater(write func(*codec.Writer) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +101,7 @@ func (l *Link) put(write func(*codec.Writer) error) error {
 	return write(l.out)
 }
 
-// wake tells the writer that there is something.
+// wake tells the writer that there is something to send.
 func (l *Link) wake() {
 	select {
 	case l.ready <- struct{}{}:
@@ -120,19 +117,18 @@ func (l *Link) Close(cause error) {
 	})
 }
 
-// Done is closed when the link has ended and hands nothing over any more.
+// Done is closed when the link has ended and delivers nothing any more.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Err is the cause of the end, an *errs.Error; valid after Done.
+// Err returns the cause of the end, an *errs.Error; valid after Done.
 func (l *Link) Err() error { return l.cause }
 
-// Run moves messages until either side ends, ctx is done or receive fails, and
-// returns the cause. Each envelope is handed to receive, which does not keep it
-// and is not called any more when Run has returned. The caller ends the gRPC
-// stream afterwards, which ends the goroutines that are left.
+// Run moves messages until either side ends, ctx is done or receive fails, and returns the cause. It passes each
+// envelope to receive, which must not retain it and is not called after Run has returned. The caller then ends the
+// gRPC stream, which ends the remaining goroutines.
 func (l *Link) Run(ctx context.Context, receive func(mem.BufferSlice) error) error {
 	conn := l.conn
-	l.conn = nil // or the link would keep alive what gRPC forgets at the end
+	l.conn = nil // otherwise the link would keep alive what gRPC forgets at the end
 	go l.read(conn, receive)
 	go l.write(conn)
 	l.watch(ctx)
@@ -147,9 +143,8 @@ func (l *Link) Run(ctx context.Context, receive func(mem.BufferSlice) error) err
 	return l.cause
 }
 
-// watch waits for the end, and brings it about when the peer falls silent. It
-// counts beats rather than time, so that a process which was stopped for a
-// while does not take that for the peer's silence.
+// watch waits for the end, and causes it when the peer falls silent. It counts beats instead of time, so that a
+// process that was stopped for a while does not mistake that for the peer's silence.
 func (l *Link) watch(ctx context.Context) {
 	beats := time.NewTicker(beat)
 	defer beats.Stop()
@@ -162,7 +157,7 @@ func (l *Link) watch(ctx context.Context) {
 			l.Close(Cause(context.Cause(ctx)))
 		case <-beats.C:
 			if !l.sent.Swap(false) || l.waiting() {
-				l.wake() // for an empty envelope, or what was written for later
+				l.wake() // for an empty envelope, or for what WriteLater has written
 			}
 			if silent += beat; l.heard.Swap(false) {
 				silent = 0
@@ -174,7 +169,7 @@ func (l *Link) watch(ctx context.Context) {
 	}
 }
 
-// write sends what has come together while the envelope before was written.
+// write sends what has accumulated while the previous envelope was being written.
 func (l *Link) write(conn Conn) {
 	for {
 		select {
@@ -185,7 +180,7 @@ func (l *Link) write(conn Conn) {
 		envelope := l.take()
 		l.sent.Store(true)
 		if err := conn.SendMsg(envelope); err != nil {
-			return // the reader learns why: to write fails only since it is over
+			return // the reader learns why: writing fails only because the stream is over
 		}
 		l.gone()
 	}

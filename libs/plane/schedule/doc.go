@@ -1,7 +1,6 @@
-// Package schedule is both ends of the streams of a pool's scheduler: the stream
-// of a gateway, which submits requests, and that of a worker, which runs batches.
-// A session lasts as long as one stream. The caller does what outlives it:
-// finding the current scheduler, reconnecting, submitting again.
+// Package schedule implements both ends of the streams of a pool's scheduler: the stream of a gateway, which submits
+// requests, and that of a worker, which runs batches. A session lasts as long as one stream. The caller handles what
+// outlives it: finding the current scheduler, reconnecting, resubmitting.
 package schedule
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// helloTimeout bounds the time from dialing to the end of the hellos.
+// helloTimeout limits the time from dialing to the end of the hellos.
 const helloTimeout = 10 * time.Second
 
 // Why streams end.

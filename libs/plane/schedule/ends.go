@@ -11,19 +11,18 @@ type end struct {
 	incarnation uint64
 	term        *term
 	link        *link.Link
-	over        chan struct{} // closed when the backend knows of the end
+	over        chan struct{} // closed when the backend knows about the end
 }
 
 func (e *end) base() *end { return e }
 
-// ends are the streams that are open, by the incarnation of the peer.
+// ends are the open streams, by the incarnation of the peer.
 type ends[E interface{ base() *end }] struct {
 	mu sync.RWMutex
 	of map[uint64]E // guarded by mu
 }
 
-// enter adds a stream, when an older one of the same peer has ended and the
-// backend knows.
+// enter adds a stream once an older one of the same peer has ended and the backend knows about that.
 func (s *ends[E]) enter(e E) {
 	for {
 		s.mu.Lock()
@@ -39,7 +38,7 @@ func (s *ends[E]) enter(e E) {
 	}
 }
 
-// leave removes a stream of whose end the backend knows.
+// leave removes a stream once the backend knows about its end.
 func (s *ends[E]) leave(e E) {
 	s.mu.Lock()
 	delete(s.of, e.base().incarnation)

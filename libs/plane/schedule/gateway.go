@@ -14,24 +14,20 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// GatewayHandler receives the scheduler's messages. Its methods are called one at a time and do
-// not block.
+// GatewayHandler receives the scheduler's messages. Its methods are called one at a time and must not block.
 type GatewayHandler interface {
 	// Refused leaves the request with the gateway.
 	Refused(infer.Work, error)
-	// Response ends a request without a worker and passes on. With
-	// returned it gives the request back, which the gateway has kept: the
-	// handler sets Returned.
+	// Response ends a request without a worker and passes the response on. With returned, the request goes back to
+	// the gateway, which has retained it: the handler sets Returned.
 	Response(r *infer.Response, returned bool)
-	// Placed says on which worker the request will run: if that worker is gone,
-	// nobody answers.
+	// Placed says which worker will run the request: if that worker is lost, nobody answers.
 	Placed(w infer.Work, worker uint64)
 	// Draining says that the scheduler wants no new requests.
 	Draining()
 }
 
-// GatewaySession is the gateway's end of one stream to a pool's scheduler. It
-// is safe for concurrent use.
+// GatewaySession is the gateway's end of one stream to a pool's scheduler. It is safe for concurrent use.
 type GatewaySession struct {
 	*session
 	handler GatewayHandler
@@ -68,10 +64,9 @@ func (d *Dialler) Gateway(ctx context.Context, peer link.Peer, h GatewayHandler)
 	}
 }
 
-// Submit sends a request, which stays the caller's with all references: until
-// it is answered it may have to be submitted again elsewhere. An error says
-// that it was not sent: its deadline has passed, the scheduler's queue has no
-// room, it cannot be encoded, or the session has ended. Submit does not block.
+// Submit sends a request. The caller still owns it with all references: until it is answered it may have to be
+// resubmitted elsewhere. An error says that it was not sent: its deadline has passed, the scheduler's queue is full,
+// it cannot be encoded, or the session has ended. Submit does not block.
 func (s *GatewaySession) Submit(r *infer.Request) error {
 	bytes := codec.RequestBytes(r)
 	if err := s.spend(bytes, r.Model.Name); err != nil {
@@ -89,8 +84,8 @@ func (s *GatewaySession) Submit(r *infer.Request) error {
 	return err
 }
 
-// spend uses up the credit for a request. One of any size may go while any
-// credit for bytes is left, so that none is too large for ever.
+// spend consumes the credit for a request. A request of any size may go as long as any byte credit is left, so that
+// no request is too large forever.
 func (s *GatewaySession) spend(bytes int64, model string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,17 +106,17 @@ func (s *GatewaySession) credit(c codec.Credit) {
 
 // Cancel says that nobody waits for a request any more.
 func (s *GatewaySession) Cancel(id infer.RequestID) {
-	_ = s.link.Write(func(w *codec.Writer) error { return w.Cancel(id) }) // or the session is over, and with it the request's queueing
+	_ = s.link.Write(func(w *codec.Writer) error { return w.Cancel(id) }) // if it fails, the session is over, and with it the queueing of the request
 }
 
 // CacheUsed reports a use of the response cache.
 func (s *GatewaySession) CacheUsed(u infer.CacheUse) {
-	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.CacheUse(&u) }) // or the count is lost with the session
+	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.CacheUse(&u) }) // if it fails, the count is lost with the session
 }
 
 // EnsembleEnded reports the end of a request for an ensemble.
 func (s *GatewaySession) EnsembleEnded(e infer.EnsembleEnd) {
-	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.EnsembleEnd(&e) }) // or the count is lost with the session
+	_ = s.link.WriteLater(func(w *codec.Writer) error { return w.EnsembleEnd(&e) }) // if it fails, the count is lost with the session
 }
 
 func (s *GatewaySession) receive(member protowire.Number, b codec.Body) error {

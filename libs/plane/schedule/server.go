@@ -28,35 +28,34 @@ type Backend interface {
 	Submit(*infer.Request) error
 	// Cancel says that nobody waits for a request any more. It may be unknown.
 	Cancel(infer.RequestID)
-	// CacheUsed counts what a gateway's response cache did for a request.
+	// CacheUsed counts a gateway's use of its response cache for a request.
 	CacheUsed(infer.CacheUse)
 	// EnsembleEnded counts a request for an ensemble.
 	EnsembleEnded(infer.EnsembleEnd)
-	// Leave says that the stream of a gateway has ended: what waits for it is
-	// dropped, since it submits again what it still wants.
+	// Leave says that the stream of a gateway has ended: its waiting requests are dropped, since the gateway
+	// resubmits those that it still wants.
 	Leave(origin uint64)
 	// Deposed says that a peer has seen a scheduler with a later epoch.
 	Deposed(by uint64)
-	// Disconnect says that the stream of a worker has ended, and with it its
-	// credits. The requests of the batches that were under way are the
-	// scheduler's again, with their references; but whether they ran it does
-	// not know before the worker attaches again or its lease is over.
+	// Disconnect says that the stream of a worker has ended, and with it its credits. The scheduler owns the requests
+	// of the in-flight batches again, with their references; but it does not know whether they ran until the worker
+	// attaches again or its lease ends.
 	Disconnect(worker uint64, under []*infer.Batch)
 }
 
 // Config configures a [Server].
 type Config struct {
-	// ID and Pool are the scheduler's, Release is for the peers' logs.
+	// ID and Pool are the scheduler's, Release is for the logs of peers.
 	ID, Pool, Release string
 	Clock             mono.Clock
 	Log               *zap.Logger
 	// Tensors provides memory for the small tensors in requests.
 	Tensors *tensor.Pool
-	// Owners say whose incarnations are, so that a peer speaks as the process of its
-	// certificate alone; nil know none.
+	// Owners say which process an incarnation belongs to, so that a peer can only act as the process of its
+	// certificate; nil knows none.
 	Owners identity.Owners
-	// Window is what each gateway may have in the scheduler's queue. It is as
-	// large as the queue itself where one gateway may fill it.
+	// Window is how much each gateway may have in the scheduler's queue. It is as large as the queue itself if one
+	// gateway may fill the queue.
 	Window Window
 }
 
@@ -66,11 +65,9 @@ type Window struct {
 	Messages, Bytes int64
 }
 
-// Server is the scheduler's end of all its streams, and the
-// [infer.Responder] for the scheduler, which brings responses to the gateways
-// that the requests came from. It serves from Serve to Stop, as often as
-// wanted; before, between and after it refuses streams with UNAVAILABLE. It is
-// safe for concurrent use.
+// Server is the scheduler's end of all its streams, and the scheduler's [infer.Responder], which sends responses to
+// the gateways that the requests came from. It serves from Serve to Stop, any number of times; otherwise it refuses
+// streams with UNAVAILABLE. It is safe for concurrent use.
 type Server struct {
 	nereidv1.UnimplementedSchedulerServiceServer
 	config   Config
@@ -81,7 +78,7 @@ type Server struct {
 	term *term // nil while it does not serve; guarded by mu
 }
 
-// term is one time of serving.
+// term is one period of serving.
 type term struct {
 	epoch   uint64
 	backend Backend
@@ -94,7 +91,7 @@ var (
 	_ infer.Responder                 = (*Server)(nil)
 )
 
-// NewServer makes a server that does not serve yet.
+// NewServer returns a server that does not serve yet.
 func NewServer(c Config) *Server {
 	s := &Server{config: c}
 	s.gateways.of, s.workers.of = make(map[uint64]*gatewayEnd), make(map[uint64]*workerEnd)

@@ -12,19 +12,17 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// WorkerSession is the worker's end of one stream to its pool's scheduler. Its
-// methods are those of [infer.Scheduler], but for the attachment, which is the
-// session itself. It is safe for concurrent use and never blocks. What it is
-// told after its end is lost: the next session's [infer.Held] says it again.
+// WorkerSession is the worker's end of one stream to its pool's scheduler. Its methods are those of
+// [infer.Scheduler], except for the attachment, which is the session itself. It is safe for concurrent use and never
+// blocks. Calls after its end are lost: the next session's [infer.Held] reports the same again.
 type WorkerSession struct {
 	*session
 	executor infer.Executor
 	left     chan struct{}
 }
 
-// Worker opens a worker's session with the scheduler at the peer's address and
-// tells it what the worker holds. Batches go to the executor, one call at a
-// time.
+// Worker opens a worker's session with the scheduler at the peer's address and reports what the worker has. Batches
+// go to the executor, one call at a time.
 func (d *Dialler) Worker(ctx context.Context, peer link.Peer, held infer.Held, e infer.Executor) (*WorkerSession, error) {
 	hello := &nereidv1.WorkerHello{Protocol: link.Protocol, WorkerId: d.Self.ID, Worker: d.Self.Incarnation, Release: d.Self.Release}
 	codec.Held(held, hello)
@@ -38,15 +36,15 @@ func (d *Dialler) Worker(ctx context.Context, peer link.Peer, held infer.Held, e
 	return s, nil
 }
 
-// Grant offers an instance's credits.
+// Grant adds credits of an instance.
 func (s *WorkerSession) Grant(g infer.Grant) { s.send(codec.WorkerGrant, codec.Grant(g)) }
 
-// Retire asks that the instance get no more batches.
+// Retire asks that the instance receive no more batches.
 func (s *WorkerSession) Retire(id infer.InstanceID) {
 	s.send(codec.WorkerRetire, &nereidv1.Retire{Instance: codec.Instance(id)})
 }
 
-// InstanceFree says that an instance can take its next batch.
+// InstanceFree says that an instance can accept its next batch.
 func (s *WorkerSession) InstanceFree(f *infer.InstanceFree) {
 	s.sent(s.link.Write(func(w *codec.Writer) error { return w.InstanceFree(f) }))
 }
@@ -56,8 +54,7 @@ func (s *WorkerSession) UnitDone(d infer.UnitDone) {
 	s.sent(s.link.Write(func(w *codec.Writer) error { return w.UnitDone(&d) }))
 }
 
-// Return leaves the requests of a batch with the scheduler. The references on
-// their inputs are given up here.
+// Return leaves the requests of a batch with the scheduler, and releases the references to their inputs here.
 func (s *WorkerSession) Return(b *infer.Batch, err error) {
 	m := &nereidv1.BatchReturned{Batch: b.ID.Number, Epoch: b.ID.Epoch, Error: codec.Error(err)}
 	for _, r := range b.Requests {
@@ -68,8 +65,7 @@ func (s *WorkerSession) Return(b *infer.Batch, err error) {
 	s.send(codec.WorkerBatchReturned, m)
 }
 
-// Leave says that the worker has ended and that no request which it started is asked
-// for again.
+// Leave says that the worker has ended, and that nobody will ask again for a request that it started.
 func (s *WorkerSession) Leave() { s.send(codec.WorkerLeave, &nereidv1.Leave{}) }
 
 // Left is closed when the scheduler has forgotten the worker, which may exit then.
@@ -82,8 +78,7 @@ func (s *WorkerSession) send(member protowire.Number, m proto.Message) {
 	s.sent(s.link.Write(func(w *codec.Writer) error { return w.Message(member, m) }))
 }
 
-// sent ends the session when something could not be said: the next one's hello
-// says it again.
+// sent ends the session if something could not be sent: the next session's hello reports it again.
 func (s *WorkerSession) sent(err error) {
 	if err != nil {
 		s.link.Close(err)

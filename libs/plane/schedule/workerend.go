@@ -15,8 +15,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// workerEnd is the scheduler's end of one worker's stream: the executor through
-// which the scheduler sees the worker.
+// workerEnd is the scheduler's end of one worker's stream: the executor through which the scheduler uses the worker.
 type workerEnd struct {
 	end
 	server *Server
@@ -26,12 +25,11 @@ type workerEnd struct {
 	under map[infer.BatchID]*sentBatch // nil after the end; guarded by mu
 }
 
-// sentBatch is a batch that its worker has, as far as it is known.
+// sentBatch is a batch that its worker has, as far as is known.
 type sentBatch struct {
 	*infer.Batch // as it was sent; nil for one of an earlier stream
-	// ended[i] says that unit i has ended, open is how many have not. An instance
-	// that is free of the batch has some left that give more responses. nil is that
-	// none has.
+	// ended[i] says that unit i has ended; open is how many have not. If an instance is free of the batch, the open
+	// units have more responses to come. nil means that no unit has ended.
 	ended []bool
 	open  int
 	free  bool
@@ -39,7 +37,7 @@ type sentBatch struct {
 
 var _ infer.Executor = (*workerEnd)(nil)
 
-// Work is a worker's stream.
+// Work serves a worker's stream.
 func (s *Server) Work(conn nereidv1.SchedulerService_WorkServer) error {
 	t, err := s.present()
 	if err != nil {
@@ -76,8 +74,8 @@ func (s *Server) newWorkerEnd(t *term, conn link.Conn, incarnation uint64, held 
 	return e
 }
 
-// stop returns the batches under way, with the requests of units that have not
-// ended. Later ones are returned at once.
+// stop returns the batches in flight, with the requests of units that have not ended. Later batches are returned
+// immediately.
 func (e *workerEnd) stop() []*infer.Batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,8 +93,8 @@ func (e *workerEnd) stop() []*infer.Batch {
 	return under
 }
 
-// Execute sends a batch. Its requests' references are kept until their units have
-// ended, in case the worker never gets it.
+// Execute sends a batch. It retains the references to the requests until their units have ended, in case the worker
+// never receives the batch.
 func (e *workerEnd) Execute(b *infer.Batch) {
 	for _, r := range b.Requests {
 		if g := e.server.gateways.get(r.Work.Request.Origin); g != nil {
@@ -109,8 +107,8 @@ func (e *workerEnd) Execute(b *infer.Batch) {
 	}
 }
 
-// begin sends a batch and enters it. The lock is held meanwhile, so that its
-// end does not come, after which it is the backend's, while it is still read.
+// begin sends a batch and records it. It holds the lock meanwhile: once the batch ends it belongs to the backend,
+// which must not happen while it is still being read.
 func (e *workerEnd) begin(b *infer.Batch) error {
 	now := e.server.config.Clock.Now()
 	e.mu.Lock()
@@ -130,7 +128,7 @@ func (e *workerEnd) Cancel(batch infer.BatchID, id infer.RequestID) {
 	e.sent(e.link.Write(func(w *codec.Writer) error { return w.CancelUnit(batch, id) }))
 }
 
-// Retired says that nothing more comes for an instance.
+// Retired says that an instance receives no more batches.
 func (e *workerEnd) Retired(id infer.InstanceID) {
 	e.sent(e.link.Write(func(w *codec.Writer) error {
 		return w.Message(codec.WorkRetired, &nereidv1.Retired{Instance: codec.Instance(id)})
@@ -142,8 +140,7 @@ func (e *workerEnd) left() {
 	e.sent(e.link.Write(func(w *codec.Writer) error { return w.Message(codec.WorkLeft, &nereidv1.Left{}) }))
 }
 
-// sent ends the stream when something could not be said: the worker says again
-// what it holds on its next one.
+// sent ends the stream if something could not be sent: on its next stream the worker reports again what it has.
 func (e *workerEnd) sent(err error) {
 	if err != nil {
 		e.link.Close(err)
@@ -182,7 +179,7 @@ func (e *workerEnd) receive(member protowire.Number, b codec.Body) error {
 	return errNoMessage
 }
 
-// cold reads a message of a rare kind and does what it says.
+// cold reads a message of a rare kind and calls do.
 func (e *workerEnd) cold(b codec.Body, m proto.Message, do func() error) error {
 	if err := e.reader.Message(b, m); err != nil {
 		return err
@@ -206,8 +203,7 @@ func (e *workerEnd) retire(id infer.InstanceID) error {
 	return nil
 }
 
-// instanceFree ends those units of a batch that have ended. A request that is to
-// run again is the backend's.
+// instanceFree ends those units of a batch that have ended. A request that will run again goes back to the backend.
 func (e *workerEnd) instanceFree(f *infer.InstanceFree) error {
 	if f.Instance.Worker != e.incarnation {
 		return errForeign
@@ -269,7 +265,7 @@ func (e *workerEnd) unitDone(d infer.UnitDone) error {
 	return nil
 }
 
-// returned hands a batch back without the requests that the worker has answered.
+// returned returns a batch without the requests that the worker has answered.
 func (e *workerEnd) returned(m *nereidv1.BatchReturned) error {
 	back := make(map[infer.RequestID]bool, len(m.GetRequests()))
 	for _, id := range m.GetRequests() {
@@ -302,7 +298,7 @@ func names(b *infer.Batch, requests map[infer.RequestID]bool) bool {
 	return found == len(requests)
 }
 
-// take takes out a batch that is under way, if it is one that fits.
+// take removes and returns a batch in flight if it fits; otherwise it returns nil.
 func (e *workerEnd) take(id infer.BatchID, fits func(*sentBatch) bool) *sentBatch {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package command is the scheduler's program: its settings, and its wiring to the
-// other services.
+// Package command is the scheduler's program: its settings, and its wiring to the other services.
 package command
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler"
 )
 
-// Program is the scheduler's.
+// Program returns the scheduler's program.
 func Program() process.Program {
 	c := &Command{Scheduler: scheduler.Default()}
 	return process.Program{
@@ -40,7 +39,7 @@ type Command struct {
 	Process   process.Settings     `embed:""`
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate rejects impossible settings, with the reason config_invalid.
 func (c *Command) Validate() error {
 	if err := errors.Join(c.Peers.Validate(), c.Process.Validate()); err != nil {
 		return err
@@ -62,7 +61,7 @@ func (c *Command) Run(ctx context.Context) error {
 	return c.Process.Serve(ctx, "0.0.0.0", c.Service)
 }
 
-// Service makes the service within a process.
+// Service creates the service within a process.
 func (c *Command) Service(ctx context.Context, p *process.Process) (process.Service, error) {
 	peers, err := p.Listen(ctx, &c.Peers)
 	if err != nil {
@@ -99,11 +98,10 @@ func (c *Command) Service(ctx context.Context, p *process.Process) (process.Serv
 	}, nil
 }
 
-// keepMemory is how many bytes of free memory the process keeps for the small
-// tensors that come with requests.
+// keepMemory is how many bytes of free memory the process retains for the small tensors that come with requests.
 const keepMemory = 64 << 20
 
-// bound is a limit of which 0 is none.
+// bound returns a limit, or none if the limit is 0.
 func bound(limit, none int64) int64 {
 	if limit == 0 {
 		return none

@@ -10,13 +10,12 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// WaitMemory is why a batch waits that has an instance and no memory there.
+// WaitMemory is the reason why a batch waits that has an instance but too little memory there.
 const WaitMemory = errs.MemoryPressure
 
-// arbiter picks what runs next among the proposals of all models that can be
-// afforded. A proposal is kept until something touches its model. Without a rate
-// limiter every free instance runs; where batches are to be chosen between, the
-// most urgent goes first.
+// arbiter picks what runs next among all models' proposals for which there are free resources. A proposal stays valid
+// until something touches its model. Without a rate limiter every free instance runs; if several batches compete, the
+// most urgent one goes first.
 type arbiter struct {
 	asking []*model // touched, and to be asked
 	ready  []*model // with a proposal that may go
@@ -24,7 +23,7 @@ type arbiter struct {
 	ended  []*Batch // named by the last step's decisions
 }
 
-// touch has a model asked again what it would run.
+// touch schedules a model to be asked again what it would run.
 func (c *Core) touch(m *model) {
 	if !m.asking {
 		m.asking = true
@@ -50,7 +49,7 @@ func (c *Core) arbitrate() {
 	}
 }
 
-// ask has a model propose, and sets the time to ask it again.
+// ask asks a model for a proposal, and sets the time to ask it again.
 func (c *Core) ask(m *model) {
 	m.asking = false
 	if i := slices.Index(c.ready, m); i >= 0 { // it waits for resources
@@ -84,9 +83,8 @@ func (c *Core) wakeAt(m *model, at mono.Time) {
 	c.timers.set(&m.timer, at)
 }
 
-// mostUrgent takes the ready model out whose batch must start first; without
-// deadlines the one that was asked first. With a rate limiter it is the one whose
-// turn it is.
+// mostUrgent removes and returns the ready model whose batch must start first, or, without deadlines, the one that
+// was asked first. With a rate limiter it returns the one whose turn it is.
 func (c *Core) mostUrgent() (*model, *instance) {
 	if c.limiter.on {
 		return c.nextTurn()
@@ -105,8 +103,8 @@ func (c *Core) mostUrgent() (*model, *instance) {
 	return m, m.proposal.Prefer
 }
 
-// precedes reports whether a ready model goes before another that was asked first: as
-// policies say, and otherwise if its batch must start before.
+// precedes reports whether a ready model goes before another that was asked first: as policies decide, and otherwise
+// if its batch must start earlier.
 func (c *Core) precedes(m, other *model) bool {
 	if order := c.compareShares(m, other); order != 0 {
 		return order < 0
@@ -114,7 +112,7 @@ func (c *Core) precedes(m, other *model) bool {
 	return m.proposal.Urgency != 0 && mono.Earliest(m.proposal.Urgency, other.proposal.Urgency) != other.proposal.Urgency
 }
 
-// run commits a model's proposal for an instance, and asks the model again.
+// run commits a model's proposal on an instance, and schedules the model to be asked again.
 func (c *Core) run(m *model, in *instance) {
 	b := c.newBatch()
 	m.batcher.Commit(c.now, in, b)
@@ -125,7 +123,7 @@ func (c *Core) run(m *model, in *instance) {
 		c.touch(m)
 		c.dispatch(in, b)
 		return
-	case in != m.proposal.Prefer: // which alone could have it in time
+	case in != m.proposal.Prefer: // only the preferred instance could do it in time
 		m.proposal.Bound = true
 		c.ready = append(c.ready, m)
 	default:
@@ -162,7 +160,7 @@ func (c *Core) dispatch(in *instance, b *Batch) {
 	c.decide(Decision{Kind: Dispatch, Batch: b.ID, Instance: in.id, A: b.Size, B: int64(b.LatestStart), batch: b})
 }
 
-// vacate takes a batch off its instance, if that is there.
+// vacate removes a batch from its instance, if the instance is known.
 func (c *Core) vacate(b *Batch) {
 	in := b.instance
 	if in == nil {
@@ -172,7 +170,7 @@ func (c *Core) vacate(b *Batch) {
 	in.running--
 	c.limiter.use(in, -1)
 	in.work -= b.takes
-	in.busyUntil = min(in.busyUntil, c.now.Add(in.work)) // one may be there all the time
+	in.busyUntil = min(in.busyUntil, c.now.Add(in.work)) // a batch may run there all the time
 	in.worker.used -= b.bytes
 	c.touch(in.model)
 	if in.worker.memory > 0 {
@@ -180,7 +178,7 @@ func (c *Core) vacate(b *Batch) {
 	}
 }
 
-// recycle takes back the batches that the last step's decisions named.
+// recycle makes the batches that the last step's decisions named available for reuse.
 func (c *Core) recycle() {
 	for i, b := range c.ended {
 		b.reset()
@@ -199,8 +197,7 @@ func (c *Core) newBatch() *Batch {
 	return &Batch{}
 }
 
-// startFor is when something must start that takes so long; 0 without a
-// deadline.
+// startFor returns when something that takes the given time must start; 0 if there is no deadline.
 func startFor(deadline mono.Time, takes time.Duration) mono.Time {
 	if deadline == 0 {
 		return 0

@@ -7,46 +7,42 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// calls are the batches that wait for requests which their models have made, so that
-// a call is refused that could never run: every instance that could run it is held by
-// a batch that waits for it, directly or by way of other calls.
+// calls are the batches that wait for requests which their own models have made. The core refuses a call that could
+// never run: one where every instance that could run it is occupied by a batch that waits for it, directly or through
+// other calls.
 //
 // # The graph
 //
-// A batch holds its instance, with its resources and its memory, until it has gone on.
-// It has not before all its calls have ended. A call that waits needs one of the
-// instances of its model; a call that runs ends when its own unit does, which
-// waits for the calls of that unit, and those of its whole batch. Of a decoupled
-// model, calls of single units hold up these and not the instance, which goes on
-// without them.
+// A batch occupies its instance, with its resources and memory, until the instance moves on, which it cannot do until
+// all calls of the batch have ended. A waiting call needs one of the instances of its model. A running call ends when
+// its own unit does, which waits for the calls of that unit and those of its whole batch. In a decoupled model, calls
+// of a single unit block only that unit; the instance moves on without them.
 //
 // # The check
 //
-// It reduces the graph, as detection of deadlocks with several units of a resource
-// does: at first all calls are taken not to end. A call is found to end that has an
-// instance which is not held by such calls, or whose unit waits for none; so more
-// instances are not held, until nothing changes. A call that is left waits for ever,
-// if no model has what it holds taken away.
+// The check reduces the graph, as deadlock detection for resources with several units does. At first, no call is
+// known to end. A call is found to end if an instance is available that such calls do not occupy, or if its unit
+// waits for none of them; that frees further instances, and the check repeats until nothing changes. A call that is
+// left waits forever, unless some model loses what it occupies.
 //
-// It is made when a call is queued that no instance takes at once, and for those
-// that wait for a model which has lost an instance, or that get a slot of one. Each
-// deadlock comes about by one of these, so it costs nothing else. A check costs the calls under way, times
-// how deep they are nested; requests of clients have none.
+// The core runs the check when a call is queued that no instance accepts immediately, when a call's model loses an
+// instance, and when a call gets a slot of one. Every deadlock arises from one of these events, so no other step pays
+// for it. A check costs the number of calls in flight times their nesting depth; clients' requests involve none.
 type calls struct {
-	callers []*Batch // with calls, in the order of their first
+	callers []*Batch // with calls, ordered by their first call
 	doubted []*model // whose calls are to be checked again
-	round   uint64   // of the check
+	round   uint64   // number of the check
 }
 
-// holders are what the calls that are not known to end hold.
+// holders are the resources held by batches that wait for calls not known to end.
 type holders struct {
 	batches   map[*instance]int
 	resources map[resourceKey]uint32
 	bytes     map[*worker]int64
 }
 
-// enterCall has the batch of its parent wait for an item, if it is a call, and reports
-// whether it could wait for ever.
+// enterCall makes the parent's batch wait for an item, if the item is a call, and reports whether the call could wait
+// forever.
 func (c *Core) enterCall(it *Item) (deadlocked bool) {
 	parent := it.Request.Parent.Batch
 	if parent == (infer.BatchID{}) {
@@ -54,7 +50,7 @@ func (c *Core) enterCall(it *Item) (deadlocked bool) {
 	}
 	b := c.batches[parent]
 	if b == nil {
-		return false // it has gone on
+		return false // it has moved on
 	}
 	c.awaitCall(b, it)
 	return c.deadlocked(it)
@@ -69,7 +65,7 @@ func (c *Core) awaitCall(b *Batch, it *Item) {
 	b.calls.push(it)
 }
 
-// leaveCall ends an item's being waited for.
+// leaveCall ends the wait of an item's parent for the item.
 func (c *Core) leaveCall(it *Item) {
 	b := it.parent
 	if b == nil {
@@ -83,21 +79,21 @@ func (c *Core) leaveCall(it *Item) {
 	}
 }
 
-// leaveCalls has a batch wait for none of its calls, which go on.
+// leaveCalls ends a batch's wait for its calls. The calls continue.
 func (c *Core) leaveCalls(b *Batch) {
 	for b.calls.head != nil {
 		c.leaveCall(b.calls.head)
 	}
 }
 
-// doubt has the calls checked again that wait for a model.
+// doubt schedules the calls that wait for a model to be checked again.
 func (c *Core) doubt(m *model) {
 	if len(c.callers) > 0 && !slices.Contains(c.doubted, m) {
 		c.doubted = append(c.doubted, m)
 	}
 }
 
-// recheckCalls refuses calls that wait for ever since fewer instances can run them.
+// recheckCalls refuses calls that would wait forever because fewer instances can run them.
 func (c *Core) recheckCalls() {
 	if len(c.doubted) == 0 {
 		return
@@ -113,14 +109,14 @@ func (c *Core) recheckCalls() {
 		}
 	}
 	for _, it := range waiting {
-		if it.parent != nil && c.deadlocked(it) { // one that is refused may let others go
+		if it.parent != nil && c.deadlocked(it) { // refusing one may unblock others
 			c.touch(it.model)
 			c.end(it, Refuse, errs.CallDeadlock, 0)
 		}
 	}
 }
 
-// waits reports whether an item is in the queue of its model.
+// waits reports whether an item is in its model's queue.
 func (it *Item) waits() bool { return it.batch == nil && !it.parked }
 
 // calledFor reports whether a call waits for a model.
@@ -135,7 +131,7 @@ func (c *Core) calledFor(m *model) bool {
 	return false
 }
 
-// deadlocked reports whether a call that waits does so for ever.
+// deadlocked reports whether a waiting call would wait forever.
 func (c *Core) deadlocked(it *Item) bool {
 	if !c.limiter.on && it.model.sequences == nil {
 		if in, _ := it.model.free(it.model.queue.largest); in != nil {
@@ -157,7 +153,7 @@ func (c *Core) deadlocked(it *Item) bool {
 	return it.ends != c.calls.round
 }
 
-// holders adds up what is held by calls that are not known to end.
+// holders adds up what batches hold that wait for calls not known to end.
 func (c *Core) holders() holders {
 	h := holders{batches: make(map[*instance]int), resources: make(map[resourceKey]uint32), bytes: make(map[*worker]int64)}
 	for _, b := range c.callers {
@@ -174,8 +170,7 @@ func (c *Core) holders() holders {
 	return h
 }
 
-// heldUp reports whether a batch keeps its instance for a call that is not known to
-// end.
+// heldUp reports whether a batch occupies its instance because of a call that is not known to end.
 func (c *Core) heldUp(b *Batch) bool {
 	decoupled := b.instance.model.decoupled()
 	for call := b.calls.head; call != nil; call = call.links[ofParent].next {
@@ -186,7 +181,7 @@ func (c *Core) heldUp(b *Batch) bool {
 	return false
 }
 
-// willEnd reports whether a call ends if others do not that are not known to.
+// willEnd reports whether a call ends even if the calls that are not known to end do not.
 func (c *Core) willEnd(it *Item, h *holders) bool {
 	switch b := it.batch; {
 	case it.parked:
@@ -198,8 +193,7 @@ func (c *Core) willEnd(it *Item, h *holders) bool {
 	}
 }
 
-// unitHeldUp reports whether a unit of a batch waits for a call that is not known to
-// end.
+// unitHeldUp reports whether a unit of a batch waits for a call that is not known to end.
 func (c *Core) unitHeldUp(b *Batch, u infer.Unit) bool {
 	whole := b.instance != nil && !b.instance.model.decoupled() // it ends with its batch
 	for call := b.calls.head; call != nil; call = call.links[ofParent].next {
@@ -213,9 +207,8 @@ func (c *Core) unitHeldUp(b *Batch, u infer.Unit) bool {
 
 func (m *model) decoupled() bool { return m.config != nil && m.config.Decoupled }
 
-// takes reports whether an instance of the model will be free for a call which waits,
-// when all is given back but what the holders have. It needs memory for what may go
-// before it, too.
+// takes reports whether an instance of the model will be free for a waiting call once everything but what the holders
+// have is released. The instance also needs enough memory for what may go before the call.
 func (m *model) takes(it *Item, h *holders, l *limiter) bool {
 	if m.batcher == nil || len(m.instances) == 0 {
 		return true // what becomes of it is not up to calls
@@ -239,7 +232,7 @@ func (m *model) takes(it *Item, h *holders, l *limiter) bool {
 	return false
 }
 
-// atOnce is how many batches an instance runs at a time.
+// atOnce returns how many batches an instance runs at a time.
 func (in *instance) atOnce() int {
 	if in.model.sequences != nil {
 		return 1
@@ -247,8 +240,8 @@ func (in *instance) atOnce() int {
 	return max(in.credits+in.running-in.pipelined, 1)
 }
 
-// leave reports whether the holders leave an instance the resources of an execution,
-// and memory for so many bytes.
+// leave reports whether the holders leave enough resources for an execution on an instance, and memory for the given
+// number of bytes.
 func (h *holders) leave(in *instance, bytes int64, l *limiter) bool {
 	if held := h.bytes[in.worker]; in.worker.memory > 0 && held > 0 && held+bytes > in.worker.memory {
 		return false

@@ -9,18 +9,18 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Config bounds what may wait in the whole pool, parked or queued; beyond that
-// requests are refused as queue_full. Zero is no bound.
+// Config limits what may wait in the whole pool, parked or queued. The core refuses requests beyond the limits with
+// queue_full. Zero is no limit.
 type Config struct {
 	// MaxRequests is how many requests may wait.
 	MaxRequests int
-	// MaxBytes is how many bytes they may hold. One request that is larger is
-	// admitted when nothing waits, or it never could be.
+	// MaxBytes is how many bytes the waiting requests may occupy. A single larger request is admitted when nothing
+	// waits; otherwise it could never run.
 	MaxBytes int64
-	// RateLimit, unless it is nil, has executions wait for resources and take turns.
+	// RateLimit, unless nil, makes executions wait for resources and take turns.
 	RateLimit *RateLimit
-	// DeviceBatches is how many batches may run on a device at a time, so that they go
-	// as policies say and not all at once. Zero is no bound.
+	// DeviceBatches is how many batches may run on a device at a time, so that batches go in the order that policies
+	// set instead of all at once. Zero is no limit.
 	DeviceBatches int
 }
 
@@ -42,7 +42,7 @@ type Core struct {
 	decisions []Decision
 }
 
-// New makes an empty core, which decides nothing before it leads.
+// New returns an empty core. It decides nothing until it leads.
 func New(config Config) *Core {
 	return &Core{
 		membership: membership{workers: make(map[uint64]*worker), leases: make(map[string]lease)},
@@ -58,9 +58,8 @@ func New(config Config) *Core {
 	}
 }
 
-// Step takes one event at the time now, which never runs backwards. The
-// returned decisions, and the batches and completions that they name, are valid
-// until the next Step.
+// Step handles one event at the time now, which must not run backwards. The returned decisions, and the batches and
+// completions that they name, are valid until the next Step.
 func (c *Core) Step(now mono.Time, e *Event) []Decision {
 	clear(c.decisions)
 	c.decisions = c.decisions[:0]
@@ -136,8 +135,7 @@ func (c *Core) handle(e *Event) {
 	}
 }
 
-// NextWake is when the core wants a Tick if nothing else happens before; 0 is
-// never.
+// NextWake returns when the core needs a Tick if no other event arrives first; 0 is never.
 func (c *Core) NextWake() mono.Time {
 	if !c.Settled() {
 		return c.now
@@ -145,25 +143,23 @@ func (c *Core) NextWake() mono.Time {
 	return c.timers.next()
 }
 
-// Settled reports whether everything has followed from the events that there
-// were. Otherwise the next step goes on with it.
+// Settled reports whether all effects of past events have been worked off. If not, the next step continues with them.
 func (c *Core) Settled() bool { return len(c.sweeps) == 0 && c.recheck == 0 }
 
 // Counts returns the totals.
 func (c *Core) Counts() Counts { return c.counts }
 
-// InFlight is the number of units that wait or run.
+// InFlight returns the number of units that wait or run.
 func (c *Core) InFlight() int { return len(c.items) }
 
-// Load is how much waits in the pool and runs.
+// Load is how many requests wait and run in the pool.
 type Load struct {
 	Waiting, Running int
-	// Full is how far the queue is from empty, 0, to its bounds, 1; 0 without
-	// bounds.
+	// Full is how full the queue is, from 0 (empty) to 1 (at its limits); 0 without limits.
 	Full float64
 }
 
-// Load returns the pool's load. It costs the same however much that is.
+// Load returns the pool's load, in constant time.
 func (c *Core) Load() Load {
 	full := max(share(float64(c.waiting.requests), float64(c.config.MaxRequests)), share(float64(c.waiting.bytes), float64(c.config.MaxBytes)))
 	return Load{Waiting: c.waiting.requests, Running: len(c.items) - c.waiting.requests, Full: min(full, 1)}
@@ -176,15 +172,15 @@ func share(n, of float64) float64 {
 	return n / of
 }
 
-// Queue is what waits for a loaded generation and runs of it.
+// Queue describes the waiting and running requests of a loaded generation.
 type Queue struct {
 	Waiting, Running int
-	// ForResources is how many of those that wait do so since the rate limiter has
-	// not what the first of them need.
+	// ForResources is how many of the waiting requests wait because the rate limiter does not have the resources that
+	// the first of them needs.
 	ForResources int
-	// Oldest is when the first of those came that wait; 0 if none does.
+	// Oldest is when the oldest waiting request arrived; 0 if none waits.
 	Oldest mono.Time
-	// Sequences are those of a model that batches them, otherwise nil.
+	// Sequences are the sequences of a model that batches them, otherwise nil.
 	Sequences *Sequences
 }
 
@@ -199,7 +195,7 @@ func (c *Core) Queues() map[infer.ModelRef]Queue {
 		queues[ref] = q
 	}
 	for _, b := range c.batches {
-		if q, ok := queues[b.Model]; ok { // else of an earlier scheduler, and its instance is not granted yet
+		if q, ok := queues[b.Model]; ok { // otherwise an earlier scheduler dispatched it, and its instance is not granted yet
 			q.Running += b.open
 			queues[b.Model] = q
 		}
@@ -207,7 +203,7 @@ func (c *Core) Queues() map[infer.ModelRef]Queue {
 	return queues
 }
 
-// check holds the core's books against each other.
+// check verifies the core's invariants: its counters must match its contents.
 func (c *Core) check() {
 	waiting, running := c.parked.n, 0
 	for _, m := range c.models {
@@ -224,7 +220,7 @@ func (c *Core) check() {
 				open++
 			}
 		}
-		// Of an adopted batch, all may run elsewhere too.
+		// All units of an adopted batch may run elsewhere too.
 		invariant.Check(open == b.open && (open > 0 || b.Adopted), "%d items of batch %v, %d counted", open, id, b.open)
 		running += open
 		batches[b.instance]++

@@ -11,12 +11,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// maxShapes is how many shapes a model's costs tell apart.
+// maxShapes is how many shapes a model's costs distinguish.
 const maxShapes = 16
 
-// shape says how large the rows of a request are: the binary logarithm of their
-// elements, and its index among the model's shapes. The zero shape is that of a
-// model whose rows are all of one size.
+// shape is the size class of a request's rows: the binary logarithm of their number of elements, and its index among
+// the model's shapes. A model whose rows all have one size uses the zero shape.
 type shape struct{ log2, index uint8 }
 
 func (s shape) larger(t shape) shape {
@@ -26,11 +25,10 @@ func (s shape) larger(t shape) shape {
 	return s
 }
 
-// shapes are the sizes of rows that a model has met, as logarithms.
+// shapes are the row sizes that a model has seen, as logarithms.
 type shapes []uint8
 
-// rowElements is how many elements a row of a request has, padded as the model
-// has it.
+// rowElements returns how many elements a row of a request has, with the model's padding.
 func (m *model) rowElements(r *infer.Request) (elements uint64) {
 	for i := range r.Inputs {
 		dims, n := r.Inputs[i].Shape, uint64(1)
@@ -45,8 +43,8 @@ func (m *model) rowElements(r *infer.Request) (elements uint64) {
 	return elements
 }
 
-// of returns the shape of a request whose rows have so many elements, nearest to
-// one known before where there are too many.
+// of returns the shape of a request whose rows have the given number of elements. Once there are maxShapes shapes, it
+// returns the nearest known one.
 func (s *shapes) of(elements uint64) shape {
 	log2, nearest := uint8(bits.Len64(elements)), 0
 	for i, known := range *s {
@@ -66,7 +64,7 @@ func (s *shapes) of(elements uint64) shape {
 
 func distance(a, b uint8) uint8 { return max(a, b) - min(a, b) }
 
-// withMagnitude is the shape of rows whose number of elements has so many bits.
+// withMagnitude returns the shape of rows whose number of elements has the given number of bits.
 func (m *model) withMagnitude(bits uint8) shape {
 	if !m.variable || bits == 0 {
 		return shape{}
@@ -74,8 +72,7 @@ func (m *model) withMagnitude(bits uint8) shape {
 	return m.shapes.of(1 << (min(bits, 64) - 1))
 }
 
-// learned takes in what executions took before, by kind of device. What is known from
-// executions stays as it is.
+// learned records how long earlier executions took, by kind of device. It leaves alone what is known from executions.
 func (c *Core) learned(ref infer.ModelRef, list []infer.Cost) {
 	m := c.models[ref]
 	if m == nil || m.batcher == nil {
@@ -93,7 +90,7 @@ func (c *Core) learned(ref infer.ModelRef, list []infer.Cost) {
 	}
 }
 
-// warm takes in what executions took that warmed an instance up, where nothing is known.
+// warm records how long an instance's warmup executions took, where nothing else is known.
 func (in *instance) warm(list []infer.Cost) {
 	for _, known := range list {
 		e := in.costs.at(in.model.withMagnitude(known.Magnitude))
@@ -105,11 +102,11 @@ func (in *instance) warm(list []infer.Cost) {
 	}
 }
 
-// kept is how many batch sizes of a shape are worth keeping.
+// kept is how many batch sizes of a shape are worth storing.
 const kept = 32
 
-// Costs returns what the executions of a model have taken, and how many there were; of a
-// model that is not known it is nothing.
+// Costs returns how long the executions of a model have taken, and how many there were. It returns nothing for an
+// unknown model.
 func (c *Core) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 	m := c.models[ref]
 	if m == nil {
@@ -131,11 +128,11 @@ func (c *Core) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 	return list, executions
 }
 
-// costs is what a model's executions have taken on one kind of device, or on a worker that is
-// slower than its kind, by shape and batch size.
+// costs is how long a model's executions have taken on one kind of device, or on a worker that is slower than its
+// kind, by shape and batch size.
 type costs struct{ by []estimator }
 
-// learn takes in one execution.
+// learn records one execution.
 func (c *costs) learn(size int64, s shape, took time.Duration) {
 	c.at(s).learn(size, took)
 }
@@ -148,8 +145,7 @@ func (c *costs) at(s shape) *estimator {
 	return &c.by[s.index]
 }
 
-// of returns mean and deviation of a batch of that size, in seconds; 0 if
-// nothing of its shape has run.
+// of returns the mean and deviation of a batch of that size, in seconds; 0 if nothing of its shape has run.
 func (c *costs) of(size int64, s shape) (mean, dev float64) {
 	if int(s.index) >= len(c.by) {
 		return 0, 0
@@ -157,35 +153,33 @@ func (c *costs) of(size int64, s shape) (mean, dev float64) {
 	return c.by[s.index].of(size)
 }
 
-// estimate is how long a batch of that size will hardly exceed.
+// estimate returns the time that a batch of that size is unlikely to exceed.
 func (c *costs) estimate(size int64, s shape) time.Duration {
 	mean, dev := c.of(size, s)
 	return seconds(mean + 2*dev)
 }
 
-// mean is how long a batch of that size takes as a rule.
+// mean returns how long a batch of that size takes on average.
 func (c *costs) mean(size int64, s shape) time.Duration {
 	mean, _ := c.of(size, s)
 	return seconds(mean)
 }
 
-// estimator is what executions of one shape have taken, by batch size.
-// Estimates are upper ones, mean plus twice the mean deviation, as they answer
-// whether a deadline will be met. Without a single execution they are 0:
-// nothing is refused before something is known.
+// estimator is how long executions of one shape have taken, by batch size. Estimates are upper ones, the mean plus
+// twice the mean deviation, as they answer whether a deadline will be met. Before the first execution they are 0:
+// nothing is refused until something is known.
 //
-// Mean and deviation are exponentially weighted, as in TCP's round-trip
-// estimator (Jacobson, SIGCOMM 1988); the deviation is a share of the mean, and one
-// for all sizes. A batch size that has been seen too seldom is estimated by a line
-// through all sizes, fitted by least squares with exponential forgetting. So is one
-// that has not run for long: that its estimate is high may be why.
+// Mean and deviation are exponentially weighted, as in TCP's round-trip estimator (Jacobson, SIGCOMM 1988); the
+// deviation is a fraction of the mean, and the same for all sizes. A batch size that has been seen too rarely is
+// estimated by a line through all sizes, fitted by least squares with exponential forgetting. So is a size that has
+// not run for long: it may not have run because its estimate is too high.
 type estimator struct {
 	cells []cell // by size, from 1
 	line  line
-	dev   float64 // as a share of the mean
+	dev   float64 // as a fraction of the mean
 	long  bool    // the last execution was much longer than estimated
-	// warmed says that it knows executions alone that warmed an instance up, which are
-	// often longer than others: the first of those replaces them.
+	// warmed says that only warmup executions are known. They often take longer than others, so the first regular
+	// execution replaces them.
 	warmed bool
 }
 
@@ -193,23 +187,21 @@ type estimator struct {
 type cell struct {
 	n    int
 	mean float64 // in seconds
-	last int     // the number of its last execution among all
+	last int     // the number of its last execution, counted over all sizes
 }
 
 const (
-	// trusted is how many executions of one size make its own estimate, and aged
-	// how many of other sizes after its last one do not count against it; after
-	// twice as many it counts for nothing.
+	// trusted is how many executions a size needs for an estimate of its own. aged is how many executions of other
+	// sizes may follow its last one before its own estimate loses weight; after twice as many it has none.
 	trusted, aged = 8, 64
 	// slowest is the gain of the means once they have settled.
 	slowest = 1.0 / 16
-	// sizes bounds the batch sizes with an estimate of their own.
+	// sizes is the largest batch size with an estimate of its own.
 	sizes = 1024
 )
 
-// learn takes in one execution. One that takes half as long again as its estimate,
-// or longer, counts as that, unless the one before was such, too: that a machine
-// stood still for a moment says nothing of the next execution.
+// learn records one execution. One that takes more than one and a half times its estimate counts as one and a half
+// times, unless the one before was as long: a momentary stall of the machine says nothing about the next execution.
 func (e *estimator) learn(size int64, took time.Duration) {
 	if took <= 0 || size < 1 {
 		return
@@ -252,7 +244,7 @@ func (e *estimator) of(size int64) (mean, dev float64) {
 	return mean, mean * e.dev
 }
 
-// share is how much of a size's estimate is its own, the rest being the line's.
+// share is the weight of a size's own mean in its estimate; the rest is the line's.
 func (e *estimator) share(size int64) float64 {
 	if size < 1 || size > int64(len(e.cells)) || e.cells[size-1].n < trusted {
 		return 0
@@ -260,8 +252,7 @@ func (e *estimator) share(size int64) float64 {
 	return min(max(2-float64(e.line.n-e.cells[size-1].last)/aged, 0), 1)
 }
 
-// known returns what executions took, by size: of the sizes that have run most, at most
-// so many.
+// known returns how long executions took, by size: at most the given number of sizes, those that have run most.
 func (e *estimator) known(most int) (list []infer.Cost) {
 	if e.warmed {
 		return nil
@@ -275,7 +266,7 @@ func (e *estimator) known(most int) (list []infer.Cost) {
 	return list[:min(len(list), most)]
 }
 
-// recall takes in what executions took that were before.
+// recall records how long earlier executions took.
 func (e *estimator) recall(list []infer.Cost) {
 	for _, known := range list {
 		size, mean := known.BatchSize, known.Mean.Seconds()
@@ -285,7 +276,7 @@ func (e *estimator) recall(list []infer.Cost) {
 		if missing := int(size) - len(e.cells); missing > 0 {
 			e.cells = append(e.cells, make([]cell, missing)...)
 		}
-		n := int(min(max(known.Executions, 1), trusted)) // or they could hardly be corrected
+		n := int(min(max(known.Executions, 1), trusted)) // more would be hard to correct
 		e.cells[size-1] = cell{n: n, mean: mean}
 		for range n {
 			e.line.add(float64(size), mean)
@@ -305,7 +296,7 @@ type line struct {
 	w, x, t, xx, xt float64
 }
 
-// forget is how much an execution weighs less with each later one.
+// forget is the factor by which each later execution reduces an execution's weight.
 const forget = 0.98
 
 func (l *line) add(x, t float64) {
@@ -317,9 +308,8 @@ func (l *line) add(x, t float64) {
 	l.xt = l.xt*forget + x*t
 }
 
-// at is the line's value: the mean where all executions had one size, and
-// never less than the line's value at size 1, since larger batches do not take
-// less time.
+// at returns the line's value at x. If all executions had one size, that is their mean. The slope is never negative,
+// since larger batches do not take less time.
 func (l *line) at(x float64) float64 {
 	if l.n == 0 {
 		return 0

@@ -7,14 +7,13 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// direct is Triton's direct strategy for sequences: each has a row of its
-// instance's batches for its whole life. A batch takes the next request of every
-// slot that has one, and may wait until enough have.
+// direct is Triton's direct strategy for sequences: each sequence occupies one row of its instance's batches for its
+// whole life. A batch takes the next request of every slot that has one, and may wait until enough slots have.
 type direct struct {
 	model *model
 	likeness
 	delay time.Duration
-	least float32 // the share of slots that does not wait
+	least float32 // the share of slots with a request from which on a batch does not wait
 	items []*Item
 	late  []*Item
 }
@@ -29,7 +28,7 @@ func newDirect(m *model, c *modelconfig.Config) *direct {
 // Propose offers the batch of the instance whose oldest request came first.
 func (d *direct) Propose(now mono.Time) Proposal {
 	if d.late = d.model.hopelessItems(d.late[:0], now); len(d.late) > 0 {
-		return Proposal{Late: d.late} // which ends their sequences
+		return Proposal{Late: d.late} // ending these ends their sequences
 	}
 	var best choice
 	for _, in := range d.model.instances {
@@ -40,7 +39,7 @@ func (d *direct) Propose(now mono.Time) Proposal {
 	return best.Proposal
 }
 
-// offer is what an instance could run, and the time at which the first of it came.
+// offer returns what an instance could run, and when its oldest item arrived.
 func (d *direct) offer(now mono.Time, in *instance) (p Proposal, oldest mono.Time) {
 	head, ready := d.form(in)
 	if head == nil {
@@ -62,9 +61,8 @@ func (d *direct) offer(now mono.Time, in *instance) (p Proposal, oldest mono.Tim
 	return p, head.Enqueued
 }
 
-// form puts the items of the next batch into d.items, by slot: those that are
-// like the oldest, as far as there is memory for them. It returns the oldest, and
-// how many slots have a request.
+// form puts the items of the next batch into d.items, by slot: those that may share a batch with the oldest, as far
+// as memory allows. It returns the oldest item, and how many slots have a request.
 func (d *direct) form(in *instance) (head *Item, ready int) {
 	d.items = in.readyItems(d.items[:0])
 	ready = len(d.items)
@@ -94,7 +92,7 @@ func (d *direct) form(in *instance) (head *Item, ready int) {
 	return head, ready
 }
 
-// Commit takes the items of the next batch.
+// Commit removes the items of the next batch from the queue.
 func (d *direct) Commit(_ mono.Time, in *instance, b *Batch) {
 	d.form(in)
 	for _, it := range d.items {
@@ -104,13 +102,12 @@ func (d *direct) Commit(_ mono.Time, in *instance, b *Batch) {
 	b.Size = in.rows()
 }
 
-// Backlog is a batch for each request of the sequence.
+// Backlog counts one batch per request of the sequence.
 func (d *direct) Backlog(it *Item, t tally, own bool) (batches, size, joined int64) {
 	return d.model.backlogOf(it, t, own, int64(d.model.sequences.slots))
 }
 
-// rows is how many slots of an instance a direct batch has: up to the highest that
-// a sequence has.
+// rows returns how many slots a direct batch of the instance has: up to the highest that has a sequence.
 func (in *instance) rows() int64 {
 	for i := len(in.slots) - 1; i >= 0; i-- {
 		if in.slots[i] != nil {
@@ -126,8 +123,8 @@ type choice struct {
 	oldest mono.Time
 }
 
-// consider takes a proposal in: of those that are ready the one whose oldest item
-// came first, otherwise what is to be waited for.
+// consider compares a proposal with the best so far. Among ready proposals, the one whose oldest item arrived first
+// wins; if none is ready, best accumulates what to wait for.
 func (best *choice) consider(p Proposal, oldest mono.Time) {
 	switch {
 	case p.Ready && (!best.Ready || oldest < best.oldest):
@@ -142,8 +139,7 @@ func (best *choice) consider(p Proposal, oldest mono.Time) {
 	}
 }
 
-// hopelessItems appends the items that could be next and not be done in time even
-// alone.
+// hopelessItems appends the items that could go next but cannot be done in time even alone.
 func (m *model) hopelessItems(late []*Item, now mono.Time) []*Item {
 	start := m.onTime(now)
 	for _, in := range m.instances {
@@ -159,8 +155,8 @@ func (m *model) hopelessItems(late []*Item, now mono.Time) []*Item {
 	return late
 }
 
-// backlogOf is a batch for each request of an item's sequence that waits, on the one
-// instance that runs it; of a sequence that does not live, what all slots share.
+// backlogOf counts, for an item of a live sequence, one batch per waiting request of that sequence on the one
+// instance that runs it; for other items, batches that all slots share.
 func (m *model) backlogOf(it *Item, t tally, own bool, size int64) (batches, of, joined int64) {
 	if !own {
 		return 0, size, 0

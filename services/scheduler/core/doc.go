@@ -1,8 +1,6 @@
-// Package core decides which requests run when, where and together. It is a state
-// machine: [Core.Step] takes the time and one [Event], and returns the
-// [Decision]s that follow. It has no clock, goroutine, lock, logger or I/O, so
-// that the production code can be simulated, replayed and tested in virtual time.
-// Equal histories give equal decisions.
+// Package core decides which requests run when, where and in which batch. It is a state machine: [Core.Step] takes
+// the time and one [Event] and returns the resulting [Decision]s. It has no clock, goroutine, lock, logger or I/O, so
+// production code can be simulated, replayed and tested in virtual time. Equal histories produce equal decisions.
 //
 // # Parts
 //
@@ -16,23 +14,21 @@
 //	cost        execution times by kind of device, batch size and shape
 //	pace        workers that are slower than their kind, with their own costs
 //
-// Each part declares its state in its own file. Some steps that concern several
-// parts, such as the end of a request, write the state of others.
+// Each part declares its state in its own file. Some steps that concern several parts, such as the end of a request,
+// write the state of others.
 //
 // # Ownership
 //
-// A submitted [Item] belongs to the core until a decision ends it: Refuse,
-// Fail, HandOff or Complete. Exactly one of these names each item, so at every
-// step
+// The core owns a submitted [Item] until a decision ends it: Refuse, Fail, HandOff or Complete. Exactly one of these
+// names each item, so at every step
 //
 //	submitted = refused + failed + handed off + completed + in flight
 //
-// The requests of a dispatched batch belong to the executor until they are
-// returned with BatchReturned or WorkerDisconnected.
+// The executor owns the requests of a dispatched batch until BatchReturned or WorkerDisconnected returns them.
 //
 // # Time
 //
-// A Step costs at most as much as its event has items. Events with very many
-// items, such as the loss of a gateway, are spread over several steps:
-// [Core.NextWake] then asks for the next one at once.
+// The cost of a Step is at most proportional to the number of items in its event. Events that affect very many items,
+// such as the loss of a gateway, are spread over several steps: [Core.NextWake] then asks for the next step
+// immediately.
 package core

@@ -10,9 +10,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/tensor"
 )
 
-// dynamic is Triton's dynamic batcher: requests join by priority and arrival,
-// up to max_batch_size, and wait for company for at most the queue delay.
-// Preferred sizes are points at which a batch goes before its delay is over.
+// dynamic is Triton's dynamic batcher: requests join by priority and arrival, up to max_batch_size, and wait for
+// others for at most the queue delay. A batch that has a preferred size goes before its delay is over.
 type dynamic struct {
 	model     *model
 	maxSize   int64
@@ -59,30 +58,29 @@ func newDynamic(m *model, c *modelconfig.Config) *dynamic {
 // batch dimension is a batch by itself, under the same queue policies.
 func maxSize(c *modelconfig.Config) int64 { return max(c.MaxBatchSize, 1) }
 
-// candidate is the beginning of the queue, as a batch.
+// candidate is a batch formed from the front of the queue.
 type candidate struct {
 	part
 	cut   part // up to the last preferred size; empty if none is met
 	bytes int64
 	shape shape
-	// full says that no later item could join, or that the largest preferred size
-	// is reached; short that the first item needs more memory than there is.
+	// full says that no later item could join, or that the batch has reached the largest preferred size. short says
+	// that the first item needs more memory than is free.
 	full, short bool
 	oldest      mono.Time
-	// tightest is the earliest deadline, of an item that came at since; 0 is none.
+	// tightest is the earliest deadline, of an item that arrived at since; 0 is none.
 	tightest, since mono.Time
-	// behind is when the first of the items goes behind; 0 is never.
+	// behind is when the first of the items moves behind the others; 0 is never.
 	behind mono.Time
 }
 
-// part is how far a batch reaches.
+// part is a prefix of a batch's items.
 type part struct {
 	items int
 	size  int64
 }
 
-// Propose offers the beginning of the queue when that is full, has a preferred
-// size or has waited for long enough.
+// Propose offers the front of the queue once it is full, has a preferred size or has waited for long enough.
 func (d *dynamic) Propose(now mono.Time) Proposal {
 	head := d.model.queue.first(now)
 	if head == nil {
@@ -111,8 +109,8 @@ func (d *dynamic) Propose(now mono.Time) Proposal {
 	return p
 }
 
-// pipeline offers a batch to an instance that is about to be free, if the batch
-// will not take long and no other could be made of what comes until then.
+// pipeline offers a batch to an instance that is about to be free, if the batch is short and no other batch could be
+// formed from the requests that arrive until then.
 func (d *dynamic) pipeline(now mono.Time, head *Item) Proposal {
 	in := d.model.soonFree(now, head.Bytes)
 	if in == nil {
@@ -133,7 +131,7 @@ func (d *dynamic) pipeline(now mono.Time, head *Item) Proposal {
 	return Proposal{Ready: true, Prefer: in, Size: next.size, Urgency: startFor(e.tightest, takes)}
 }
 
-// Commit takes the items of the next batch.
+// Commit removes the items of the next batch from the queue.
 func (d *dynamic) Commit(now mono.Time, in *instance, b *Batch) {
 	e := d.candidate(now, in, false)
 	n, w := d.next(now, &e, in).items, d.model.queue.walk(now)
@@ -144,8 +142,8 @@ func (d *dynamic) Commit(now mono.Time, in *instance, b *Batch) {
 	}
 }
 
-// next is what of a candidate goes: a batch of a preferred size takes no more
-// than that, unless the oldest has waited out a delay; then all go.
+// next returns the part of a candidate that goes: a batch of a preferred size goes without further items, unless the
+// oldest item has waited for a whole delay; then all go.
 func (d *dynamic) next(now mono.Time, e *candidate, in *instance) part {
 	if e.cut.items > 0 && (d.delay == 0 || now < e.due(d.delay, in.takes(e.size, e.shape))) {
 		return e.cut
@@ -153,10 +151,9 @@ func (d *dynamic) next(now mono.Time, e *candidate, in *instance) part {
 	return e.part
 }
 
-// due is until when a candidate that is not full waits for company: for the
-// queue delay of its oldest item, and for no more than half of the time that
-// its tightest deadline leaves. The other half is for what no estimate knows,
-// such as a wake-up that comes late.
+// due returns until when a candidate that is not full waits for others: for the queue delay of its oldest item, and
+// for no more than half of the slack that its tightest deadline leaves. The other half covers what no estimate knows,
+// such as a late wake-up.
 func (e *candidate) due(delay, takes time.Duration) mono.Time {
 	due := e.oldest.Add(delay)
 	if e.tightest != 0 {
@@ -165,9 +162,8 @@ func (e *candidate) due(delay, takes time.Duration) mono.Time {
 	return due
 }
 
-// candidate is the beginning of the queue, as far as its items join the batch of
-// the first. With drop, items leave the queue that could not be done in time even
-// alone, or that are shed.
+// candidate returns the front of the queue, as far as its items join the batch of the first one. With drop, it
+// removes items from the queue that could not be done in time even alone, or that are shed.
 func (d *dynamic) candidate(now mono.Time, in *instance, drop bool) candidate {
 	start := d.model.onTime(now)
 	drop = drop && in.free()
@@ -178,11 +174,10 @@ func (d *dynamic) candidate(now mono.Time, in *instance, drop bool) candidate {
 	return e
 }
 
-// shed drops the first items of the queue where they keep not only their own batch
-// small but also the next one. Else a queue that fell behind once would go on in
-// small batches, at a fraction of what the instances can do. It is the early drop
-// of Nexus (Shen et al., SOSP 2019), but for a batch after which the next can be
-// large again: that one shrinks to keep its first item.
+// shed drops the first items of the queue if they keep not only their own batch small but the next one too. Otherwise
+// a queue that fell behind once would continue in small batches, at a fraction of the instances' throughput. This is
+// the early drop of Nexus (Shen et al., SOSP 2019), except that a small batch goes if the next one can be large
+// again: it is small in order to keep its first item.
 func (d *dynamic) shed(now, start mono.Time, in *instance, e *candidate) bool {
 	head := d.model.queue.first(now)
 	size := min(head.flow.levels[head.level].waiting[head.shape.index].size, d.maxSize)
@@ -202,15 +197,15 @@ func (d *dynamic) shed(now, start mono.Time, in *instance, e *candidate) bool {
 	return len(d.late) > before
 }
 
-// slower reports whether a candidate takes longer for each row than a batch of the
-// given size: by a tenth or more, since the estimates are not more exact.
+// slower reports whether a candidate takes longer per row than a batch of the given size, by a tenth or more: the
+// estimates are not more exact than that.
 func (d *dynamic) slower(in *instance, e *candidate, size int64) bool {
 	takes, larger := in.costs.mean(e.size, e.shape).Seconds()+in.way, in.costs.mean(size, e.shape).Seconds()+in.way
 	return takes*float64(size) >= 1.1*larger*float64(e.size)
 }
 
-// holdsUp reports whether the items behind a candidate could not be done in time in
-// a batch of the given size after it.
+// holdsUp reports whether the items behind a candidate could not be done in time in a batch of the given size that
+// follows it.
 func (d *dynamic) holdsUp(now, start mono.Time, in *instance, e *candidate, size int64) bool {
 	w, skip := d.model.queue.walk(now), e.items
 	it := w.next()
@@ -223,7 +218,7 @@ func (d *dynamic) holdsUp(now, start mono.Time, in *instance, e *candidate, size
 		rows += it.BatchSize
 		tightest = mono.Earliest(tightest, it.Deadline)
 	}
-	slack := in.takes(size, e.shape) // for what the estimates do not know
+	slack := in.takes(size, e.shape) // covers what the estimates do not know
 	end := start.Add(in.takes(e.size, e.shape) + in.takes(min(rows, size), e.shape) + slack)
 	return tightest != 0 && end > tightest
 }
@@ -251,15 +246,13 @@ func (d *dynamic) walk(now, start mono.Time, in *instance, drop bool) (e candida
 	return e
 }
 
-// hopeless reports whether an item that begins at start could not be done in time
-// even alone.
+// hopeless reports whether an item that starts at start could not be done in time even alone.
 func (it *Item) hopeless(start mono.Time, in *instance) bool {
 	return it.Deadline != 0 && !it.doneBy(start.Add(in.takes(it.BatchSize, it.shape)))
 }
 
-// joins reports whether an item joins a candidate: while sizes, shapes and memory
-// allow it and all of them would be done in time, or the instance is not free and
-// takes what is pipelined.
+// joins reports whether an item joins a candidate. It does as long as size, shapes and memory allow and all items
+// would be done in time; deadlines do not count if the instance is not free, because the batch is then pipelined.
 func (d *dynamic) joins(e *candidate, head, it *Item, start mono.Time, in *instance) bool {
 	free, size := in.free(), e.size+it.BatchSize
 	tightest := mono.Earliest(e.tightest, it.Deadline)
@@ -299,8 +292,8 @@ func (d *dynamic) extend(e *candidate, it *Item, now mono.Time) {
 	}
 }
 
-// Backlog takes batches for full: as large as may be or, where every batch
-// goes with a preferred size, of the largest one.
+// Backlog assumes full batches: of the maximum size or, if every batch goes as soon as it has a preferred size, of
+// the largest preferred size.
 func (d *dynamic) Backlog(it *Item, t tally, own bool) (batches, size, joined int64) {
 	size = d.maxSize
 	if d.delay == 0 {
@@ -325,8 +318,7 @@ func (l *likeness) alike(a, b *infer.Request) bool {
 	return true
 }
 
-// rowShape is an input's shape without the batch dimension; nil if the
-// request does not have the input.
+// rowShape returns an input's shape without the batch dimension, or nil if the request does not have the input.
 func rowShape(r *infer.Request, name string) tensor.Shape {
 	for i := range r.Inputs {
 		if in := &r.Inputs[i]; in.Name == name && len(in.Shape) > 0 {

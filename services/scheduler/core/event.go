@@ -7,76 +7,63 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// EventKind tells events apart.
+// EventKind distinguishes the kinds of events.
 type EventKind uint8
 
 // The events, and the fields of [Event] that each uses.
 const (
-	// Submit brings a new Item.
+	// Submit submits Item.
 	Submit EventKind = iota + 1
-	// Cancel says that nobody waits for Unit any more; its attempt and iteration do
-	// not matter.
+	// Cancel says that nobody waits for Unit any more. The unit's attempt and iteration are ignored.
 	Cancel
-	// Configure makes a model known, or gives an early one its configuration.
+	// Configure introduces a model, or supplies the configuration of one that is already in use without it.
 	Configure
-	// Remove says that the model leaves the repository. It is forgotten when
-	// its last instance has retired.
+	// Remove says that the model leaves the repository. The core forgets it once its last instance has retired.
 	Remove
-	// Learned brings what executions of Model on some kinds of devices took before, in
-	// Costs. What is known better already stays.
+	// Learned brings Costs: how long earlier executions of Model took, by kind of device. Costs that the core knows
+	// better are not replaced.
 	Learned
-	// Granted offers credits of an instance; the first introduces it.
+	// Granted grants credits of an instance. The first grant introduces the instance.
 	Granted
 	// Retire asks that Instance be drained.
 	Retire
-	// InstanceFree says that an instance can take its next batch after that of
-	// Ended, and of each unit whether it is done.
+	// InstanceFree says that an instance has finished the batch of Ended and can accept the next one. Ended also says
+	// for each unit whether it is done.
 	InstanceFree
-	// UnitDone says that the unit of Done, of which InstanceFree said that more was
-	// to come, has given its last response.
+	// UnitDone says that the unit of Done has sent its last response, after InstanceFree had announced more responses
+	// for it.
 	UnitDone
-	// MemoryReported says that the batches of the worker Instance.Worker may have
-	// Memory bytes together.
+	// MemoryReported says that the batches of the worker Instance.Worker may use Memory bytes in total.
 	MemoryReported
-	// BatchReturned gives back the one of Batches, with the requests that it
-	// names, which its worker has not started. Reason says why: no_worker is that
-	// there is no such instance any more, peer_unreachable that the worker will
-	// connect anew.
+	// BatchReturned returns the one batch in Batches, whose named requests its worker has not started. Reason is
+	// no_worker if the instance no longer exists, peer_unreachable if the worker will reconnect.
 	BatchReturned
-	// BecomeLeader says that the pool is the scheduler's under Epoch from now
-	// on, and that the store holds History under that epoch: see [Inherit]. By
-	// Until at the latest every worker must have reported that may have started
-	// requests of earlier schedulers. A model without an instance is waited for as long when it is
-	// first asked for.
+	// BecomeLeader makes this scheduler the leader of the pool under Epoch. The store holds History under that epoch:
+	// see [Inherit]. Workers that may have started requests of earlier schedulers have until Until to report. The
+	// first request for a model without an instance waits for one just as long.
 	BecomeLeader
-	// StepDown says that the pool is another's: everything is handed off, and
-	// the models and leases alone are kept. The core must be settled before it
-	// leads again.
+	// StepDown says that another scheduler leads the pool: the core hands everything off and retains only the models
+	// and leases. The core must be settled before it leads again.
 	StepDown
-	// LeaseHeld says that the incarnation Instance.Worker holds the lease of Key
-	// since Revision.
+	// LeaseHeld says that the incarnation Instance.Worker has held the lease of Key since Revision.
 	LeaseHeld
-	// LeaseEnded says that nobody holds the lease of Key since Revision. Released
-	// says that its holder gave it up.
+	// LeaseEnded says that nobody has held the lease of Key since Revision. Released says that its holder gave it up.
 	LeaseEnded
-	// WorkerConnected brings what the worker Instance.Worker has started, and says
-	// that its instances will be granted.
+	// WorkerConnected reports in Held what the worker Instance.Worker has started. Grants of its instances follow.
 	WorkerConnected
-	// WorkerDisconnected says that the stream of the worker Instance.Worker has
-	// ended, which says nothing about what it runs. Its instances are forgotten.
-	// The requests of the Batches under way there are the core's again, beside
-	// the worker's. Models without an instance are waited for until Until.
+	// WorkerDisconnected says that the stream of the worker Instance.Worker has ended, which says nothing about what
+	// it runs. The core forgets its instances. The core owns the requests of the in-flight Batches again, alongside
+	// the worker. Models without an instance are waited for until Until.
 	WorkerDisconnected
-	// WorkerLost says that the worker Instance.Worker is dead. Released says that
-	// it has left: it runs nothing, and its gateways have acknowledged all answers.
+	// WorkerLost says that the worker Instance.Worker is dead. Released says that it left in an orderly way: it runs
+	// nothing, and its gateways have acknowledged all answers.
 	WorkerLost
-	// GatewayDisconnected says that the gateway Origin cannot be reached: what it
-	// waits for is handed off for peer_unreachable, unless it runs.
+	// GatewayDisconnected says that the gateway Origin cannot be reached: the core hands off its requests for
+	// peer_unreachable, except those that run.
 	GatewayDisconnected
-	// Recorded says that the store holds what the decision Record of Version
-	// asked it to.
+	// Recorded says that the store holds what the Record decision with version Version asked for.
 	Recorded
-	// Tick says that the time has come which [Core.NextWake] asked for.
+	// Tick says that the time that [Core.NextWake] asked for has come.
 	Tick
 )
 
@@ -107,19 +94,17 @@ type Event struct {
 	Version  uint64
 }
 
-// History is what the store holds of a pool's schedulers, so that the next one
-// knows which workers may have started what it is asked to run.
+// History is what the store holds about a pool's schedulers. From it the next scheduler knows which workers may
+// already have started the requests that it receives.
 type History struct {
-	// Workers are the incarnations that may have got batches.
+	// Workers are the incarnations that may have received batches.
 	Workers []uint64
-	// IncompleteBefore is an epoch: of what earlier schedulers got, nobody knows
-	// all that was started.
+	// IncompleteBefore is an epoch. It is unknown which requests of schedulers before that epoch were started.
 	IncompleteBefore uint64
 }
 
-// Inherit is the history that a scheduler writes under its own epoch before it
-// becomes the leader, given what the store holds. Where it holds nothing, what
-// earlier schedulers got is unknown.
+// Inherit returns the history that a scheduler writes under its own epoch before it becomes the leader, given what
+// the store holds. If the store holds nothing, it is unknown what earlier schedulers started.
 func Inherit(stored *History, epoch uint64) History {
 	if stored == nil {
 		return History{IncompleteBefore: epoch}
@@ -127,15 +112,15 @@ func Inherit(stored *History, epoch uint64) History {
 	return *stored
 }
 
-// Model is a loaded generation of a model version and how it is served.
+// Model is a loaded generation of a model version, with the configuration that it is served under.
 type Model struct {
 	Ref infer.ModelRef
 	// Config may be nil in a Remove.
 	Config *modelconfig.Config
 }
 
-// keyOf is the unit whatever the attempt and the iteration, of which there is one
-// at a time.
+// keyOf returns the unit without its attempt and iteration: only one attempt and iteration of a unit exists at a
+// time.
 func keyOf(u infer.Unit) infer.Unit {
 	u.Attempt, u.Iteration = 0, 0
 	return u

@@ -10,56 +10,56 @@ import (
 	"github.com/nereid-serving/nereid/libs/resources"
 )
 
-// WaitResources is why a batch waits for its turn: what it needs is in use, or
-// claimed by an earlier turn. No request is refused for it.
+// WaitResources is the reason why a batch waits for its turn: the resources that it needs are in use, or claimed by
+// an earlier turn. No request is refused for it.
 const WaitResources errs.Reason = "resources"
 
-// RateLimit has each execution wait until what its instance needs is free, and
-// has instances take turns by their priorities.
+// RateLimit makes each execution wait until the resources that its instance needs are free, and makes instances take
+// turns by their priorities.
 type RateLimit struct {
-	// Counts are how much there is of resources. Of one that is not named there is
-	// as much as the instance needs that needs most.
+	// Counts are the configured amounts of resources. A resource without a count has as many units as the most
+	// demanding instance needs.
 	Counts resources.Counts
 }
 
-// limiter is the rate limiter. Each instance has a time at which its next turn
-// begins, in turns of others: the first of those that want one goes next, and
-// each turn puts the next one off by the instance's priority, which is high
-// where turns are to be rare. One that has not wanted any begins with the others.
+// limiter is the rate limiter. Each instance has a time at which its next turn starts, measured in turns of others.
+// Among the instances that want a turn, the one with the earliest time goes next, and each turn delays the instance's
+// next one by its priority: a high value means rare turns. An instance that has not wanted any starts level with the
+// others.
 //
-// A turn whose resources are not free is waited for. Until then those resources
-// are for no later turn, so that who needs much of one is not overtaken for ever.
+// If the resources for a turn are not free, the limiter waits for them. Until then, no later turn may use them, so an
+// instance that needs many units is not starved.
 type limiter struct {
 	on        bool
 	perDevice uint32 // batches that may run on a device at a time; 0 is any number
 	counts    resources.Counts
 	resources map[resourceKey]*resource
-	now       uint64 // the turn that began last
+	now       uint64 // when the latest turn started
 	claimed   []resourceKey
 }
 
-// resourceKey names a resource of a pool or of a device.
+// resourceKey identifies a resource of the pool or of a device.
 type resourceKey struct {
 	name   string
-	worker uint64 // 0 is all
+	worker uint64 // 0 is the pool
 	device int    // of the worker
 }
 
-// resource is how much of one is in use, and there.
+// resource is how much of a resource is in use, and how much there is.
 type resource struct {
 	used, count uint32
 	fixed       bool // the count is configured
 }
 
-// need is what an execution takes of a resource.
+// need is how much an execution uses of a resource.
 type need struct {
 	resourceKey
 	count uint32
 }
 
-// turns are an instance's.
+// turns is the turn state of an instance.
 type turns struct {
-	next     uint64 // when the next begins
+	next     uint64 // when the next starts
 	priority uint64
 	needs    []need
 }
@@ -72,11 +72,11 @@ func newLimiter(c *RateLimit, perDevice int) limiter {
 	return l
 }
 
-// deviceResource is what a batch takes of a device where their number is bounded. No
-// configuration can name it.
+// deviceResource is the resource that a batch uses on a device whose number of batches is limited. No configuration
+// can name it.
 const deviceResource = ""
 
-// enlist learns what an instance needs.
+// enlist registers what an instance needs.
 func (l *limiter) enlist(in *instance) {
 	if !l.on || in.model.config == nil {
 		return
@@ -106,7 +106,7 @@ func (l *limiter) enlist(in *instance) {
 			l.resources[n.resourceKey] = have
 		}
 		if have.fixed {
-			n.count = min(n.count, have.count) // a load was to refuse more
+			n.count = min(n.count, have.count) // loading refuses models that need more
 		} else {
 			have.count = max(have.count, n.count)
 		}
@@ -115,7 +115,7 @@ func (l *limiter) enlist(in *instance) {
 	l.use(in, in.running)
 }
 
-// newResource is one with its configured count, if it has one.
+// newResource returns a resource with its configured count, if it has one.
 func (l *limiter) newResource(k resourceKey) *resource {
 	r := &resource{}
 	if k.worker == 0 {
@@ -126,16 +126,16 @@ func (l *limiter) newResource(k resourceKey) *resource {
 	return r
 }
 
-// ResourceUse is how much executions hold of a resource, and how much there is.
+// ResourceUse is how much executions use of a resource, and how much there is.
 type ResourceUse struct {
 	Name string
-	// Device is the number of the devices that have it, whichever their workers;
-	// less than 0 is the pool, which has what is global.
+	// Device is the number of the devices that have the resource, on any worker. A negative number is the pool, which
+	// has the global resources.
 	Device      int
 	Used, Units uint64
 }
 
-// Resources returns what the rate limiter shares out, by name and device.
+// Resources returns the resources that the rate limiter manages, by name and device.
 func (c *Core) Resources() []ResourceUse {
 	var list []ResourceUse
 	for k, r := range c.limiter.resources {
@@ -159,7 +159,7 @@ func (c *Core) Resources() []ResourceUse {
 	return list
 }
 
-// delist forgets an instance, and what it needed.
+// delist removes an instance and its needs.
 func (c *Core) delist(in *instance) {
 	c.limiter.use(in, -in.running)
 	for _, n := range in.turns.needs {
@@ -179,15 +179,14 @@ func (c *Core) delist(in *instance) {
 	in.turns = turns{}
 }
 
-// use takes an instance's resources for so many executions, or gives them back.
+// use acquires an instance's resources for the given number of executions, or releases them if it is negative.
 func (l *limiter) use(in *instance, executions int) {
 	for _, n := range in.turns.needs {
 		l.resources[n.resourceKey].used += uint32(executions) * n.count //nolint:gosec // wraps for less than 0, as it should
 	}
 }
 
-// affordable reports whether an instance's resources are free, and for no earlier
-// turn.
+// affordable reports whether an instance's resources are free, and not claimed by an earlier turn.
 func (l *limiter) affordable(in *instance) bool {
 	for _, n := range in.turns.needs {
 		r := l.resources[n.resourceKey]
@@ -198,7 +197,7 @@ func (l *limiter) affordable(in *instance) bool {
 	return true
 }
 
-// begin gives an instance its turn.
+// begin starts an instance's turn.
 func (l *limiter) begin(in *instance) {
 	if l.on {
 		l.now = l.turnOf(in)
@@ -207,17 +206,17 @@ func (l *limiter) begin(in *instance) {
 	l.use(in, 1)
 }
 
-// turnOf is when an instance's turn begins.
+// turnOf returns when an instance's next turn starts.
 func (l *limiter) turnOf(in *instance) uint64 { return max(in.turns.next, l.now) }
 
-// nextTurn takes the model out of the ready ones whose turn is first among those
-// whose resources are free, and returns the instance that it is to run on.
+// nextTurn removes the model from the ready ones whose turn is first among those with free resources, and returns it
+// with the instance that it is to run on.
 func (c *Core) nextTurn() (*model, *instance) {
 	c.limiter.claimed = c.limiter.claimed[:0]
 	slices.SortStableFunc(c.ready, c.compareTurns)
 	for i, m := range c.ready {
 		claimed := c.limiter.claimed
-		if c.calledFor(m) { // what claims them may wait for the call
+		if c.calledFor(m) { // the batch that holds them may wait for the call
 			c.limiter.claimed = nil
 		}
 		in := c.placeOf(m)
@@ -234,13 +233,12 @@ func (c *Core) nextTurn() (*model, *instance) {
 	return nil, nil
 }
 
-// compareTurns orders ready models as policies say, and otherwise by their turns.
+// compareTurns orders ready models as policies decide, and otherwise by their turns.
 func (c *Core) compareTurns(a, b *model) int {
 	return cmp.Or(c.compareShares(a, b), cmp.Compare(c.limiter.turnOf(a.proposal.Prefer), c.limiter.turnOf(b.proposal.Prefer)))
 }
 
-// waitForResources says once that a model's turn has come and what it needs is
-// not free.
+// waitForResources reports once that a model's turn has come but its resources are not free.
 func (c *Core) waitForResources(m *model) {
 	if !m.short {
 		m.short = true
@@ -248,8 +246,8 @@ func (c *Core) waitForResources(m *model) {
 	}
 }
 
-// placeOf is the instance for a model's batch: the one that its batcher prefers,
-// or where any will do another whose resources are free.
+// placeOf returns the instance for a model's batch: the one that its batcher prefers or, if any will do, another one
+// whose resources are free.
 func (c *Core) placeOf(m *model) *instance {
 	l := &c.limiter
 	if in := m.proposal.Prefer; l.affordable(in) {
@@ -268,7 +266,7 @@ func (c *Core) placeOf(m *model) *instance {
 	return best
 }
 
-// groupOf is the group of an instance by its name, which is the group's and the
+// groupOf returns the group of an instance by the instance's name, which consists of the group's name and the
 // instance's number.
 func groupOf(c *modelconfig.Config, name string) *modelconfig.InstanceGroup {
 	at := strings.LastIndexByte(name, '_')
@@ -280,8 +278,7 @@ func groupOf(c *modelconfig.Config, name string) *modelconfig.InstanceGroup {
 	return nil
 }
 
-// deviceNumber is the number in the name of a device such as gpu:1; of others it
-// is 0.
+// deviceNumber returns the number in the name of a device such as gpu:1; 0 if there is none.
 func deviceNumber(device string) (n int) {
 	_, text, _ := strings.Cut(device, ":")
 	for _, digit := range text {

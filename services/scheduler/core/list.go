@@ -2,13 +2,13 @@ package core
 
 import "github.com/nereid-serving/nereid/libs/mono"
 
-// link chains items in a list; it lies inside the item.
+// link chains items in a list. It is embedded in the item.
 type link struct {
 	prev, next *Item
 	in         *list
 }
 
-// The lists that an item can be in at a time.
+// The lists that an item can be in. It can be in several at once.
 const (
 	ofQueue = iota
 	ofGateway
@@ -17,8 +17,7 @@ const (
 	lists
 )
 
-// list is a doubly linked list of items: first in, first out, and any item can
-// leave from the middle.
+// list is a doubly linked list of items: first in, first out, and any item can leave from the middle.
 type list struct {
 	by         int // which of an item's links
 	head, tail *Item
@@ -36,7 +35,7 @@ func (l *list) push(it *Item) {
 	l.n++
 }
 
-// insert puts an item before another; nil is the end.
+// insert puts an item before next, or at the end if next is nil.
 func (l *list) insert(it, next *Item) {
 	if next == nil {
 		l.push(it)
@@ -72,7 +71,7 @@ func (l *list) remove(it *Item) {
 	l.n--
 }
 
-// oldest is when the first item came; 0 if there is none.
+// oldest returns when the first item arrived; 0 if there is none.
 func (l *list) oldest() mono.Time {
 	if l.head == nil {
 		return 0

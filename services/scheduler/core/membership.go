@@ -11,24 +11,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// absence is for how long a worker may have neither lease nor stream before it
-// counts as lost, if its lease has never been heard of.
+// absence is how long a worker whose lease has never been reported may have neither lease nor stream before it counts
+// as lost.
 const absence = 6 * time.Second
 
-// undecided is for how long requests of a lost worker may have no answer: as
-// long as gateways wait for a scheduler, and this one then for its workers, with
-// room.
+// undecided is how long requests of a lost worker may remain unanswered: as long as gateways wait for a scheduler,
+// plus as long as that one waits for its workers, with a margin.
 const undecided = 20 * time.Second
 
-// membership is who is alive, by leases, streams and reports, and what they may
-// have started.
+// membership tracks who is alive, by leases, streams and reports, and what workers may have started.
 //
-// No incarnation gets a batch before the store holds its name. The next leader
-// inherits the names by writing them under its own epoch, so that this one's
-// writes fail, and then knows who may have started what: it waits for their
-// reports, and for those of all that hold a lease. A worker that does not report
-// in time leaves the history of earlier leaders incomplete, and their requests
-// fail rather than run again.
+// No incarnation receives a batch before the store holds its name. The next leader inherits the names by writing them
+// under its own epoch, so that writes of this one fail. It then knows who may have started what, and waits for the
+// reports of those workers and of all that hold a lease. A worker that does not report in time leaves the history of
+// earlier leaders incomplete, and their requests fail instead of running again.
 type membership struct {
 	leads   bool
 	epoch   uint64
@@ -39,22 +35,22 @@ type membership struct {
 	reportBy mono.Time
 	// incomplete is the epoch since which the history is complete.
 	incomplete uint64
-	// Versions of what the store is to hold, has been asked to hold, and holds.
+	// Versions of the record that the store should hold, was asked to hold, and holds.
 	version, asked, stored uint64
-	// grace is until when models without instances are waited for, first for how
-	// long a model is that has had none yet.
+	// grace is until when models without instances are waited for; first is how long to wait for a model that has had
+	// no instance yet.
 	grace mono.Time
 	first time.Duration
 	clock timer
 }
 
-// lease is who holds the lease of a key; 0 is nobody.
+// lease is the holder of the lease of a key; incarnation 0 is nobody.
 type lease struct{ incarnation, revision uint64 }
 
 // worker is an incarnation of a worker.
 type worker struct {
 	id                uint64
-	key               string // of its lease; empty until that is heard of
+	key               string // of its lease; empty until the lease is reported
 	leased, connected bool
 	released          bool        // it gave its lease up
 	left              bool        // it has ended, and nothing that it ran is undecided
@@ -64,14 +60,14 @@ type worker struct {
 	reported          bool        // to this leader
 	awaited           bool        // its report is
 	version           uint64      // of the record that first names it; 0 if none does
-	recorded          bool        // the store holds that
+	recorded          bool        // the store holds that record
 	instances         []*instance // by slot
-	batches           []*Batch    // in the order of their dispatch
-	memory, used      int64       // bytes that its batches may have, 0 being no bound; and that they have
+	batches           []*Batch    // in dispatch order
+	memory, used      int64       // bytes that its batches may use, 0 being no limit; and bytes that they use
 	timer             timer       // until it counts as lost, or is forgotten
 }
 
-// worker returns the entry of an incarnation.
+// worker returns the entry of an incarnation, creating it if necessary.
 func (c *Core) worker(id uint64) *worker {
 	w := c.workers[id]
 	if w == nil {
@@ -82,8 +78,7 @@ func (c *Core) worker(id uint64) *worker {
 	return w
 }
 
-// hold notes who holds the lease of a key, 0 being nobody. What is older than
-// what is known changes nothing.
+// hold records who holds the lease of a key; 0 is nobody. It ignores information that is older than what is known.
 func (c *Core) hold(key string, now lease, released bool) {
 	before := c.leases[key]
 	if now.revision < before.revision || now.incarnation == before.incarnation {
@@ -110,7 +105,7 @@ func (c *Core) hold(key string, now lease, released bool) {
 	}
 }
 
-// revive notes that a worker is there.
+// revive notes that a worker is alive.
 func (c *Core) revive(w *worker) {
 	w.lost = false
 	c.timers.set(&w.timer, 0)
@@ -123,8 +118,8 @@ func (c *Core) loseAbsent(w *worker) {
 	}
 }
 
-// lose counts a worker as dead: what runs there fails, and what waits goes on
-// waiting for the instances of others.
+// lose counts a worker as dead: the requests that run there fail, and those that wait continue to wait for instances
+// on other workers.
 func (c *Core) lose(w *worker) {
 	if !w.lost {
 		w.lost = true
@@ -132,14 +127,14 @@ func (c *Core) lose(w *worker) {
 		if w.released {
 			unexpected = 0
 		}
-		if !w.left { // else when the store does not name it any more
+		if !w.left { // otherwise once the store no longer names it
 			c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}, A: unexpected})
 		}
 		c.timers.set(&w.timer, c.now.Add(undecided))
 	}
 	w.connected = false
 	for _, in := range w.instances {
-		in.credits = 0 // nothing goes there in between
+		in.credits = 0 // nothing goes there in the meantime
 	}
 	for _, b := range slices.Clone(w.batches) {
 		c.loseBatch(b)
@@ -151,9 +146,8 @@ func (c *Core) lose(w *worker) {
 	}
 }
 
-// leave forgets a worker that has ended: it runs nothing, and its gateways have
-// acknowledged all that it answered, so nobody will ask for any of it again. The
-// record names it no longer, and a successor does not wait for it.
+// leave forgets a worker that has ended: it runs nothing, and its gateways have acknowledged all of its answers, so
+// nobody will ask for any of them again. The record no longer names it, and a successor does not wait for it.
 func (c *Core) leave(w *worker) {
 	w.leased, w.left = false, true
 	c.lose(w)
@@ -164,7 +158,7 @@ func (c *Core) leave(w *worker) {
 	}
 }
 
-// sayGone reports that a worker has left and that the store does not name it.
+// sayGone reports that a worker has left and that the store no longer names it.
 func (c *Core) sayGone(w *worker) {
 	w.unsaid = 0
 	c.decide(Decision{Kind: WorkerGone, Instance: infer.InstanceID{Worker: w.id}})
@@ -176,9 +170,8 @@ func (c *Core) dropInstances(w *worker, away bool) {
 	}
 }
 
-// outlast is called when a worker has been absent for long: it counts as lost,
-// or is forgotten when nothing of it can be undecided any more. Requests of
-// earlier leaders that have no answer by then fail.
+// outlast is called when a worker has been absent for long. The worker then counts as lost, or is forgotten once none
+// of its requests can be undecided any more. Requests of earlier leaders that have no answer by then fail.
 func (c *Core) outlast(w *worker) {
 	if !w.lost {
 		c.loseAbsent(w)
@@ -195,10 +188,9 @@ func (c *Core) outlast(w *worker) {
 	}
 }
 
-// settle notes that a worker's report is not waited for any more: it has come, or
-// it will not come. A worker that no record names has started nothing that is
-// undecided; of any other the absence of a report says nothing, also where it has
-// released its lease: it may have run requests whose answers were lost.
+// settle stops waiting for a worker's report, because it has arrived or will not arrive. A worker that no record
+// names has started nothing that is undecided. For any other worker a missing report proves nothing, even if the
+// worker has released its lease: it may have run requests whose answers were lost.
 func (c *Core) settle(w *worker, reported bool) {
 	if !w.awaited {
 		return
@@ -213,10 +205,10 @@ func (c *Core) settle(w *worker, reported bool) {
 	}
 }
 
-// reporting reports whether a worker's report may still come in time.
+// reporting reports whether a worker's report may still arrive in time.
 func (c *Core) reporting() bool { return c.reports > 0 && c.now < c.reportBy }
 
-// becomeLeader begins a leadership.
+// becomeLeader starts a leadership.
 func (c *Core) becomeLeader(e *Event) {
 	c.leads, c.epoch = true, e.Epoch
 	c.reportBy, c.grace, c.first = e.Until, max(c.grace, e.Until), e.Until.Sub(c.now)
@@ -254,10 +246,10 @@ func (c *Core) becomeLeader(e *Event) {
 	c.timers.set(&c.clock, e.Until)
 }
 
-// record asks the store to hold who may have got batches.
+// record asks the store to hold which workers may have received batches.
 func (c *Core) record() {
 	c.version++
-	if c.leads && c.asked == c.stored { // else when that has been stored
+	if c.leads && c.asked == c.stored { // otherwise when the previous record has been stored
 		c.askStore()
 	}
 }
@@ -267,7 +259,7 @@ func (c *Core) askStore() {
 	c.decide(Decision{Kind: Record, A: int64(c.asked)})
 }
 
-// History is what the store is to hold, as of the last Record.
+// History returns what the store is to hold, as of the last Record.
 func (c *Core) History() History {
 	h := History{IncompleteBefore: c.incomplete}
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
@@ -278,7 +270,7 @@ func (c *Core) History() History {
 	return h
 }
 
-// recorded notes what the store holds: workers new in it get batches.
+// recorded notes what the store holds: workers that are new in it may now receive batches.
 func (c *Core) recorded(version uint64) {
 	if version != c.asked {
 		return // of an earlier leadership
@@ -301,8 +293,8 @@ func (c *Core) recorded(version uint64) {
 	}
 }
 
-// connect takes in what a worker has started, under this leadership or before,
-// and holds what is thought to run there against it.
+// connect records what a worker has started, under this leadership or before, and reconciles it with what the core
+// believes to run there.
 func (c *Core) connect(id uint64, held *infer.Held) {
 	w := c.worker(id)
 	c.dropInstances(w, true)
@@ -336,9 +328,8 @@ func (c *Core) connect(id uint64, held *infer.Held) {
 	c.settle(w, true)
 }
 
-// part forgets a worker's instances, not what runs there, when its stream has
-// ended. One whose lease has not been heard of has a moment for it; the end of a
-// lease tells of the others.
+// part forgets the instances of a worker whose stream has ended, but not what runs there. A worker whose lease has
+// not been reported has a short time to acquire one; for the others, the end of their lease decides.
 func (c *Core) part(e *Event) {
 	for _, o := range e.Batches {
 		if b := c.batches[o.ID]; b != nil {
@@ -359,9 +350,9 @@ func (c *Core) part(e *Event) {
 	c.dropInstances(w, true)
 }
 
-// stepDown ends a leadership. What waits goes back to its gateways, in parts: it
-// is over when the core is [Core.Settled]. What runs is left to its workers and the pool's next scheduler. Who is alive is known as
-// before.
+// stepDown ends a leadership. Waiting requests return to their gateways, in parts; this is complete when the core is
+// [Core.Settled]. Running ones are left to their workers and the pool's next scheduler. The core retains who is
+// alive.
 func (c *Core) stepDown() {
 	batches := slices.SortedFunc(maps.Values(c.batches), func(a, b *Batch) int {
 		return a.ID.Compare(b.ID)
@@ -394,19 +385,17 @@ func (c *Core) stepDown() {
 	c.asked, c.stored = c.version, c.version
 }
 
-// waitForInstances waits for instances of models that have none until the given
-// time.
+// waitForInstances waits until the given time for instances of models that have none.
 func (c *Core) waitForInstances(until mono.Time) {
 	c.grace = max(c.grace, until)
-	if c.leads && c.reports == 0 { // else when the reports have come, or should have
+	if c.leads && c.reports == 0 { // otherwise once the reports have arrived, or should have
 		c.timers.set(&c.clock, c.grace)
 	}
 }
 
-// awaitFirst reports whether the first instance that a model has under this
-// leadership is waited for, which is done once. A gateway sends only what it
-// knows to be ready: that a worker is there which has not connected yet, and of
-// whose lease the scheduler may not have heard.
+// awaitFirst reports whether to wait for the first instance that a model gets under this leadership, which happens
+// only once per model. A gateway sends requests only to models that it knows to be ready, so there must be a worker
+// that has not connected yet, and whose lease the scheduler may not know of.
 func (c *Core) awaitFirst(m *model) bool {
 	if m.awaited || c.first <= 0 {
 		return false
@@ -416,8 +405,7 @@ func (c *Core) awaitFirst(m *model) bool {
 	return true
 }
 
-// graceOver is called when the time is over by which workers should have
-// reported, or granted instances.
+// graceOver is called when the time is over within which workers should have reported or granted instances.
 func (c *Core) graceOver() {
 	if c.reports > 0 && c.now >= c.reportBy {
 		for _, w := range c.workers {

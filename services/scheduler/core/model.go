@@ -10,16 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Idempotent is the parameter of a model's configuration that allows a request
-// to run again when the worker is lost that ran it. Its value is "true".
+// Idempotent is the parameter of a model's configuration that allows a request to run again if its worker is lost.
+// Its value is "true".
 const Idempotent = "idempotent"
 
-// model is one loaded generation of a model version: what waits for it and what
-// runs it.
+// model is one loaded generation of a model version, with its queue and its instances.
 type model struct {
 	ref       infer.ModelRef
 	queue     *queue
-	batcher   batcher // nil before its configuration is known
+	batcher   batcher // nil until the configuration is known
 	config    *modelconfig.Config
 	removed   bool
 	repeats   bool // its requests may run twice
@@ -27,21 +26,20 @@ type model struct {
 	variable  bool // its rows differ in size
 	shapes    shapes
 	instances []*instance          // by id
-	retiring  int                  // of the instances
+	retiring  int                  // how many of the instances retire
 	awaited   bool                 // its first instance is there, or was waited for
 	sequences *sequences           // nil unless it batches them
-	held      []infer.HeldSequence // that workers have, as long as its configuration is not known
+	held      []infer.HeldSequence // that workers have, until the configuration is known
 	costs     map[string]*costs
-	lastEnd   mono.Time // of a batch
+	lastEnd   mono.Time // when its last batch ended
 	proposal  Proposal
-	short     bool      // its turn has come, and its resources are not free
-	asking    bool      // its batcher is to be asked
-	wake      mono.Time // when it wants to be asked again; 0 is never
+	short     bool      // its turn has come, but its resources are not free
+	asking    bool      // in the arbiter's list of models to ask
+	wake      mono.Time // when it is to be asked again; 0 is never
 	timer     timer
 }
 
-// model returns the entry of ref, which a grant or a configuration makes,
-// whichever comes first.
+// model returns the entry of ref, creating it if a grant or a configuration names ref for the first time.
 func (c *Core) model(ref infer.ModelRef) *model {
 	m := c.models[ref]
 	if m == nil {
@@ -52,8 +50,8 @@ func (c *Core) model(ref infer.ModelRef) *model {
 	return m
 }
 
-// configure gives a model its batcher. The content of a reference never
-// changes, so that a second configuration says nothing new.
+// configure gives a model its batcher. The content behind a reference never changes, so a second configuration is
+// ignored.
 func (c *Core) configure(e *Model) {
 	m := c.model(e.Ref)
 	m.removed = false
@@ -99,7 +97,7 @@ func (c *Core) configure(e *Model) {
 	c.touch(m)
 }
 
-// queue has an admitted item wait for its model, whose policy may not have it.
+// queue adds an admitted item to its model's queue, or refuses it if the queue policy requires that.
 func (c *Core) queue(m *model, it *Item) {
 	if reason := c.join(m, it); reason != "" {
 		c.end(it, Refuse, reason, 0)
@@ -146,8 +144,7 @@ func (c *Core) remove(ref infer.ModelRef) {
 	}
 }
 
-// forgetModel drops a model that is not in the repository, as far as is known,
-// and has neither instances nor anything waiting.
+// forgetModel drops a model that is not known to be in the repository and has neither instances nor waiting requests.
 func (c *Core) forgetModel(m *model) {
 	if (m.removed || m.batcher == nil) && len(m.instances) == 0 && m.queue.requests == 0 {
 		c.forgetSequences(m)
@@ -156,7 +153,7 @@ func (c *Core) forgetModel(m *model) {
 	}
 }
 
-// modelsInOrder are all models, so that equal histories give equal decisions.
+// modelsInOrder returns all models sorted, so that equal histories produce equal decisions.
 func (c *Core) modelsInOrder() []*model {
 	list := make([]*model, 0, len(c.models))
 	for _, m := range c.models {
@@ -177,8 +174,8 @@ func (m *model) costsOn(device string) *costs {
 	return c
 }
 
-// onTime is the time by which a batch is judged: when the model wanted to be
-// asked, if it is asked later. What waited for others would have been in time.
+// onTime returns the time by which to judge a batch: when the model wanted to be asked, if it is asked later. Items
+// that waited for others would have been in time then.
 func (m *model) onTime(now mono.Time) mono.Time {
 	if m.wake != 0 && m.wake < now {
 		return m.wake
@@ -186,12 +183,10 @@ func (m *model) onTime(now mono.Time) mono.Time {
 	return now
 }
 
-// free returns the instance for the next batch, of which the first item needs
-// so many bytes: on the fastest kind of device, then the one with the fewest
-// batches, then the lowest slot. A kind that has not been measured counts as
-// fast, so that it is. Retiring instances come in only when no other is left at
-// all, since somebody must drain the queue. Short says that memory alone is
-// missing.
+// free returns the instance for the next batch, whose first item needs the given number of bytes: on the fastest kind
+// of device, then with the fewest batches, then in the lowest slot. A kind that has not been measured counts as fast,
+// so that it gets measured. Retiring instances are eligible only if no others are left, since somebody must drain the
+// queue. short says that only memory is missing.
 func (m *model) free(need int64) (best *instance, short bool) {
 	drain := m.retiring == len(m.instances)
 	for _, in := range m.instances {
@@ -206,7 +201,7 @@ func (m *model) free(need int64) (best *instance, short bool) {
 	return best, short && best == nil
 }
 
-// couldRun reports whether an instance could run something of what waits.
+// couldRun reports whether an instance could run any of the waiting items.
 func (m *model) couldRun() bool {
 	if m.sequences == nil {
 		in, _ := m.free(0)
@@ -217,8 +212,7 @@ func (m *model) couldRun() bool {
 	})
 }
 
-// soonFree returns the instance that will be free first of those that take a
-// pipelined batch, or nil.
+// soonFree returns the instance that will be free first among those that accept a pipelined batch, or nil.
 func (m *model) soonFree(now mono.Time, need int64) *instance {
 	var best *instance
 	for _, in := range m.instances {

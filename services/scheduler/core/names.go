@@ -2,7 +2,7 @@ package core
 
 import "fmt"
 
-// String names the kind, for people.
+// String returns the name of the kind, for display.
 func (k DecisionKind) String() string {
 	names := [...]string{
 		Dispatch: "Dispatch", Refuse: "Refuse", Fail: "Fail", HandOff: "HandOff", Complete: "Complete", Abort: "Abort", Requeue: "Requeue",
@@ -14,7 +14,7 @@ func (k DecisionKind) String() string {
 	return names[k]
 }
 
-// String names the kind, for people.
+// String returns the name of the kind, for display.
 func (k EventKind) String() string {
 	names := [...]string{
 		Submit: "Submit", Cancel: "Cancel", Configure: "Configure", Remove: "Remove", Learned: "Learned", Granted: "Granted", Retire: "Retire",

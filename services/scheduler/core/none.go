@@ -2,8 +2,7 @@ package core
 
 import "github.com/nereid-serving/nereid/libs/mono"
 
-// none gives every request an execution of its own, first come first served,
-// without bounds: Triton's default scheduler.
+// none gives every request its own execution, first come first served and without bounds: Triton's default scheduler.
 type none struct {
 	model *model
 	late  []*Item
@@ -42,7 +41,7 @@ func (n *none) Commit(now mono.Time, in *instance, b *Batch) {
 	}
 }
 
-// Backlog is a batch for each request.
+// Backlog counts one batch per request.
 func (n *none) Backlog(it *Item, t tally, _ bool) (batches, size, joined int64) {
 	return t.items, it.BatchSize, it.BatchSize
 }

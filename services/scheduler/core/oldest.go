@@ -9,11 +9,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// oldest is Triton's oldest strategy for sequences: an instance batches the next
-// requests of its sequences dynamically, those that came first before others.
+// oldest is Triton's oldest strategy for sequences: an instance batches the next requests of its sequences
+// dynamically, earliest arrival first.
 type oldest struct {
 	dynamic
-	items []*Item // that could go next, in their order
+	items []*Item // that could go next, in order
 }
 
 func newOldest(m *model, c *modelconfig.Config) *oldest {
@@ -30,7 +30,7 @@ func newOldest(m *model, c *modelconfig.Config) *oldest {
 // Propose offers the batch of the instance whose oldest request came first.
 func (o *oldest) Propose(now mono.Time) Proposal {
 	if o.late = o.model.hopelessItems(o.late[:0], now); len(o.late) > 0 {
-		return Proposal{Late: o.late} // which ends their sequences
+		return Proposal{Late: o.late} // ending these ends their sequences
 	}
 	var best choice
 	for _, in := range o.model.instances {
@@ -41,7 +41,7 @@ func (o *oldest) Propose(now mono.Time) Proposal {
 	return best.Proposal
 }
 
-// offer is what an instance could run, and the time at which the first of it came.
+// offer returns what an instance could run, and when its first item arrived.
 func (o *oldest) offer(now mono.Time, in *instance) (p Proposal, since mono.Time) {
 	e := o.form(now, in)
 	takes := in.takes(e.size, e.shape)
@@ -58,8 +58,7 @@ func (o *oldest) offer(now mono.Time, in *instance) (p Proposal, since mono.Time
 	return p, e.oldest
 }
 
-// form walks the items that could go next as far as they join the batch of the
-// first.
+// form adds the items that could go next, as far as they join the batch of the first one.
 func (o *oldest) form(now mono.Time, in *instance) (e candidate) {
 	o.items = in.readyItems(o.items[:0])
 	slices.SortStableFunc(o.items, func(a, b *Item) int { return cmp.Compare(a.Enqueued, b.Enqueued) })
@@ -77,7 +76,7 @@ func (o *oldest) form(now mono.Time, in *instance) (e candidate) {
 	return e
 }
 
-// Commit takes the items of the next batch.
+// Commit removes the items of the next batch from the queue.
 func (o *oldest) Commit(now mono.Time, in *instance, b *Batch) {
 	e := o.form(now, in)
 	for _, it := range o.items[:o.next(now, &e, in).items] {
@@ -86,7 +85,7 @@ func (o *oldest) Commit(now mono.Time, in *instance, b *Batch) {
 	}
 }
 
-// Backlog is a batch for each request of the sequence.
+// Backlog counts one batch per request of the sequence.
 func (o *oldest) Backlog(it *Item, t tally, own bool) (batches, size, joined int64) {
 	return o.model.backlogOf(it, t, own, min(o.maxSize, int64(o.model.sequences.slots)))
 }

@@ -40,8 +40,8 @@ func (c *Core) admit(m *model, it *Item) (errs.Reason, time.Duration) {
 	return c.join(m, it), 0
 }
 
-// memory is how many bytes may wait while memory is waited for: as many as the batches
-// of one of the model's workers may have.
+// memory returns how many bytes may wait while the model waits for memory: as many as the batches of one of its
+// workers may use, taking the worker with the most.
 func (m *model) memory() (most int64) {
 	for _, in := range m.instances {
 		most = max(most, in.worker.memory)
@@ -49,11 +49,9 @@ func (m *model) memory() (most int64) {
 	return most
 }
 
-// predict is when an item that comes now would hardly not be done: after the
-// running batches and those that go before its own, shared between the
-// instances. What deviates in batches that follow each other partly evens out:
-// the deviation of their sum grows with the root of their number. Instances that are
-// away count as if they were not there.
+// predict returns the time by which an item that arrives now is almost certainly done: after the running batches and
+// the batches ahead of its own, divided among the instances. Deviations of consecutive batches partly cancel out: the
+// deviation of their sum grows with the square root of their number. Unavailable instances are ignored.
 func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	there := 0
 	for _, in := range m.instances {
@@ -67,7 +65,7 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	if m.variable {
 		it.shape = m.shapes.of(m.rowElements(it.Request))
 	}
-	ahead, variance, own := 0.0, 0.0, it.BatchSize // seconds, and their square
+	ahead, variance, own := 0.0, 0.0, it.BatchSize // seconds, and seconds squared
 	for i := range max(len(m.shapes), 1) {
 		t, same := m.queue.before(it, i), i == int(it.shape.index)
 		if t.items == 0 && !same {
@@ -77,13 +75,13 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 		if same {
 			own = joined
 		}
-		rate, deviation := 0.0, 0.0 // batches per second, by all instances; seconds
+		rate, deviation := 0.0, 0.0 // batches per second over all instances; seconds
 		for _, in := range m.instances {
 			if in.away() {
 				continue
 			}
 			mean, dev := in.costs.of(size, shape{index: uint8(i)})
-			rate += 1 / (mean + in.way) // an instance of unknown costs takes any number of batches
+			rate += 1 / (mean + in.way) // an instance of unknown cost accepts any number of batches
 			deviation = max(deviation, dev)
 		}
 		ahead += float64(batches) / rate
@@ -99,22 +97,20 @@ func (m *model) predict(now mono.Time, it *Item) mono.Time {
 	return end.Add(seconds(ahead + 2*math.Sqrt(variance)))
 }
 
-// probeAfter is how long a model is idle before a request is let in that by the
-// costs could not be done in time: else a few slow executions would have
-// everything refused for ever.
+// probeAfter is how long a model must be idle before it admits a request that, according to its costs, cannot be done
+// in time. Without this, a few slow executions would cause every later request to be refused forever.
 const probeAfter = time.Second
 
-// doneAlone reports whether an instance that begins the item now, and runs nothing
-// else, would finish it by its deadline, by the mean of its costs. If none would, the
-// deadline is too short whatever the load is, and a later attempt fares no better.
+// doneAlone reports whether an instance that starts the item now, and runs nothing else, would finish it by its
+// deadline, by the mean of its costs. If none would, the deadline is too short at any load, and a retry would fare no
+// better.
 func (m *model) doneAlone(now mono.Time, it *Item) bool {
 	return slices.ContainsFunc(m.instances, func(in *instance) bool { return it.doneBy(now.Add(in.costs.mean(it.BatchSize, it.shape))) })
 }
 
-// mayProbe reports whether an item that the estimate speaks against is admitted all
-// the same. An idle model admits an item that would be done alone: it is likely to
-// be in time, nothing else wants the instances, and only executions correct an
-// estimate that is too high. A model that has been idle for long admits any item.
+// mayProbe reports whether an item is admitted although the estimate says that it will be late. An idle model admits
+// an item that would be done in time alone: it is likely to be in time, nothing else needs the instances, and only
+// executions correct an estimate that is too high. A model that has been idle for probeAfter admits any item.
 func (m *model) mayProbe(now mono.Time, alone bool) bool {
 	busy := slices.ContainsFunc(m.instances, func(in *instance) bool { return in.running > 0 })
 	if busy || m.queue.requests > 0 {
@@ -123,12 +119,11 @@ func (m *model) mayProbe(now mono.Time, alone bool) bool {
 	return alone || now.Sub(m.lastEnd) >= probeAfter
 }
 
-// makeRoom keeps the pool's limits when an item has joined what waits for m.
-// Beyond them the model that has most waiting gives up what would go last, so
-// that a flood of requests to one model does not shut out the others. It reports
-// false if that model is m, and so the item has no room.
+// makeRoom enforces the pool's limits for an item that joins the queue of m. When a limit is exceeded, the model with
+// the longest queue loses the item that would go last, so a flood of requests to one model does not starve the
+// others. makeRoom returns false if that model is m: then there is no room for the item.
 //
-// Under a policy it is the tenant of which most waits that gives up what would go last.
+// Under a policy, the tenant with the longest queue loses the item that would go last.
 func (c *Core) makeRoom(m *model, it *Item) bool {
 	for c.config.MaxRequests > 0 && c.waiting.requests >= c.config.MaxRequests {
 		if !c.displace(m, it, func(l *load) int64 { return int64(l.requests) }) {
@@ -143,8 +138,8 @@ func (c *Core) makeRoom(m *model, it *Item) bool {
 	return true
 }
 
-// displace ends the last item of the model of the greatest size if that is not
-// m, which has its new item already.
+// displace ends the last item of the largest model by sizeOf, unless that is m, whose queue includes the new item
+// already.
 func (c *Core) displace(m *model, it *Item, sizeOf func(*load) int64) bool {
 	if c.shares.policed() {
 		return c.displaceOf(c.shares.overloader(it, sizeOf), errs.QueueFull)
@@ -175,8 +170,8 @@ func (c *Core) displaceOf(f *flow, reason errs.Reason) bool {
 	return true
 }
 
-// makeRoomInLevel has the last item of a model's full queue give way to a new one of a
-// higher band, or of a tenant of which less waits for its weight.
+// makeRoomInLevel removes the last item of a model's full queue to admit a new item of a higher band, or of a tenant
+// whose queue is shorter relative to its weight.
 func (c *Core) makeRoomInLevel(m *model, it *Item) {
 	if it.Request.Share == (infer.Share{}) || !m.queue.full(it) {
 		return

@@ -12,10 +12,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// queue is what waits for a model. Items go by band and tenant, as [shares] say; those
-// of a tenant by priority level, each level with its queue policy, within a level those
-// that have not timed out before those that have, and then by deadline under a policy and
-// by arrival without one. Without policies all items are of one band and tenant.
+// queue holds the waiting requests of a model. Items go by band and tenant, as [shares] decides; the items of a
+// tenant by priority level, each level with its queue policy; within a level those that have not timed out before
+// those that have; and then by deadline under a policy, otherwise by arrival. Without policies all items belong to
+// one band and one tenant.
 type queue struct {
 	shares   *shares
 	starts   []uint64                  // the first priority level of each queue, the highest (1) first; see levelStarts
@@ -26,25 +26,25 @@ type queue struct {
 	flows    []*flow                   // with items, by band and then by tenant
 	spare    []*flow                   // without
 	common   *flow                     // of requests without a policy; nil before the first
-	row      float64                   // seconds of device time that a row takes, about
-	largest  int64                     // no fewer bytes than any item has
-	walked   []*flow                   // memory of walks
+	row      float64                   // estimated seconds of device time per row
+	largest  int64                     // at least the bytes of any item
+	walked   []*flow                   // reused memory of walks
 	load
 }
 
-// load is how much waits, for a model or in all.
+// load is how much waits, for one model or in total.
 type load struct {
 	requests int
 	bytes    int64
 }
 
-// add counts an item, or takes it off for a sign of -1.
+// add adds an item, or subtracts it if sign is -1.
 func (l *load) add(it *Item, sign int) {
 	l.requests += sign
 	l.bytes += int64(sign) * it.Bytes
 }
 
-// flow is what waits of one tenant in one band for a model.
+// flow holds the waiting items of one tenant in one band for one model.
 type flow struct {
 	queue  *queue
 	band   *band
@@ -54,23 +54,23 @@ type flow struct {
 	load
 
 	at      *Item   // the next of a walk
-	counter float64 // the tenant's, as if what a walk has passed had run
+	counter float64 // the tenant's, as if everything that the walk has passed had run
 }
 
-// level is a queue of one priority level, or of several that share it.
+// level is the queue of one priority level, or of several that share it.
 type level struct {
 	fresh   list
 	behind  list // timed out under a policy that only delays
 	waiting [maxShapes]tally
 }
 
-// tally is what waits of one shape.
+// tally counts the waiting items of one shape.
 type tally struct{ items, size int64 }
 
-// newQueue makes the queue that a configuration asks for; without one it has one
-// level and neither bounds nor timeouts.
+// newQueue returns the queue for a configuration. Without a configuration it has one level and neither bounds nor
+// timeouts.
 func newQueue(s *shares, c *modelconfig.DynamicBatching) *queue {
-	const unknown = 1e-3 // of a row that has not run: all rows count alike
+	const unknown = 1e-3 // for rows that have not run: all rows count alike
 	q := &queue{shares: s, row: unknown}
 	if c == nil {
 		q.starts, q.lowest = []uint64{1}, 1
@@ -91,10 +91,9 @@ func newQueue(s *shares, c *modelconfig.DynamicBatching) *queue {
 	return q
 }
 
-// levelStarts returns the first priority level of each queue. Up to
-// [modelconfig.MaxPriorityQueues] levels have a queue each. Of more, the most urgent
-// ones have, and those that the configuration names; the others share queues, the more
-// of them the less urgent they are.
+// levelStarts returns the first priority level of each queue. Up to [modelconfig.MaxPriorityQueues] levels have a
+// queue each. If there are more, only the most urgent levels and those that the configuration names have their own;
+// the others share queues, and the less urgent the levels, the more of them share one.
 func levelStarts(c *modelconfig.DynamicBatching) []uint64 {
 	const exact = 256
 	last := max(c.PriorityLevels, 1)
@@ -124,7 +123,7 @@ func levelStarts(c *modelconfig.DynamicBatching) []uint64 {
 	return slices.Compact(starts)
 }
 
-// queueOf is the queue of a priority level of the model's.
+// queueOf returns the queue of one of the model's priority levels.
 func (q *queue) queueOf(level uint64) int {
 	if q.lowest == uint64(len(q.starts)) {
 		return int(level) - 1
@@ -136,16 +135,15 @@ func (q *queue) queueOf(level uint64) int {
 	return at - 1
 }
 
-// full reports whether the level of an item has as many items as its policy allows.
+// full reports whether an item's level has as many items as its policy allows.
 func (q *queue) full(it *Item) bool {
 	level := q.levelOf(it)
 	limit := int(q.policies[level].MaxQueueSize)
 	return limit > 0 && q.levels[level] >= limit
 }
 
-// push takes an item in unless its level is full, and sets its timeouts. A
-// client's own timeout counts only where the policy allows it and has a longer
-// one.
+// push adds an item unless its level is full, and sets its timeouts. A client's own timeout applies only if the
+// policy allows it and has a longer one.
 func (q *queue) push(it *Item) errs.Reason {
 	it.level = q.levelOf(it)
 	if q.full(it) {
@@ -174,8 +172,8 @@ func (q *queue) push(it *Item) errs.Reason {
 	return ""
 }
 
-// later is the first item that goes after a new one: with a later deadline under a
-// policy; nil where there is none.
+// later returns the first item that goes after a new one, because its deadline is later and a policy applies. It
+// returns nil if there is none.
 func (l *level) later(it *Item) (next *Item) {
 	if it.Request.Share == (infer.Share{}) || it.Deadline == 0 {
 		return nil
@@ -186,7 +184,7 @@ func (l *level) later(it *Item) (next *Item) {
 	return next
 }
 
-// count counts an item of a flow, or takes it off for a sign of -1.
+// count adds an item to the counts of its flow and queue, or subtracts it if sign is -1.
 func (q *queue) count(it *Item, sign int) {
 	f := it.flow
 	t := &f.levels[it.level].waiting[it.shape.index]
@@ -220,7 +218,7 @@ func (q *queue) flowOf(it *Item) *flow {
 	return f
 }
 
-// commonFlow returns the flow of requests without a policy, which is the first.
+// commonFlow returns the flow of requests without a policy, which is always the first.
 func (q *queue) commonFlow(b *band) *flow {
 	if q.common == nil {
 		q.common = &flow{queue: q, band: b, tenant: q.shares.nobody, levels: make([]level, len(q.levels))}
@@ -270,9 +268,8 @@ func (q *queue) levelOf(it *Item) int {
 	return q.standard
 }
 
-// before is what of a shape goes before a new item: of the bands above, of its own
-// tenant that of its level and of the ones above, and of the other tenants of its band
-// what they are given until its turn.
+// before returns how much of a shape goes before a new item: everything in the bands above; of its own tenant, what
+// waits in its level and the levels above; and of the other tenants in its band, what they receive until its turn.
 func (q *queue) before(it *Item, index int) (t tally) {
 	number := it.Request.Share.Band
 	own := q.ownBefore(it)
@@ -291,7 +288,7 @@ func (q *queue) before(it *Item, index int) (t tally) {
 	return t
 }
 
-// addPart adds what a part of a flow has of a shape.
+// addPart adds the given part of a flow's items of a shape.
 func (t *tally) addPart(f *flow, index int, part float64) {
 	for i := range f.levels {
 		one := &f.levels[i].waiting[index]
@@ -300,7 +297,7 @@ func (t *tally) addPart(f *flow, index int, part float64) {
 	}
 }
 
-// ownBefore is what of an item's own tenant goes before it, by shape.
+// ownBefore returns what goes before an item from its own tenant, by shape.
 func (q *queue) ownBefore(it *Item) (own [maxShapes]tally) {
 	at := slices.IndexFunc(q.flows, func(f *flow) bool {
 		return f.band.number == it.Request.Share.Band && f.tenant.name == it.Request.Tenant
@@ -322,8 +319,8 @@ func (q *queue) ownBefore(it *Item) (own [maxShapes]tally) {
 	return own
 }
 
-// partBefore is the part of another tenant's flow that goes before an item: until its
-// counter is the item's tenant's, when that tenant's own requests have gone.
+// partBefore returns the part of another tenant's flow that goes before an item: until the flow's counter reaches the
+// counter that the item's tenant will have once that tenant's own earlier requests have gone.
 func (q *queue) partBefore(it *Item, f *flow, own [maxShapes]tally) float64 {
 	rows := it.BatchSize
 	for i := range own {
@@ -333,11 +330,11 @@ func (q *queue) partBefore(it *Item, f *flow, own [maxShapes]tally) float64 {
 	if t := q.shares.tenants[it.Request.Tenant]; t != nil {
 		counter = t.counter
 	}
-	turn := max(counter, f.tenant.counter) + float64(rows)*q.row/weight // at most: it may be lifted
+	turn := max(counter, f.tenant.counter) + float64(rows)*q.row/weight // an upper bound, as the counter may be raised
 	return min(max((turn-f.tenant.counter)*f.tenant.weight/q.row/float64(max(f.size, 1)), 0), 1)
 }
 
-// learn takes in what a batch has taken.
+// learn updates the estimated time per row with a batch of size rows that took took.
 func (q *queue) learn(size int64, took time.Duration) {
 	const weight = 1.0 / 8
 	q.row += weight * (took.Seconds()/float64(max(size, 1)) - q.row)
@@ -357,7 +354,7 @@ func (q *queue) last() *Item {
 	return most.last()
 }
 
-// heavier reports whether a flow's last item goes after another's of the band.
+// heavier reports whether a flow's last item goes after that of another flow in the band.
 func (f *flow) heavier(other *flow) bool {
 	return f.tenant.counter+float64(f.size)*f.queue.row/f.tenant.weight > other.tenant.counter+float64(other.size)*other.queue.row/other.tenant.weight
 }
@@ -376,10 +373,9 @@ func (f *flow) last() *Item {
 	return nil
 }
 
-// oldest is when the first of the items came; 0 if none waits. Those that have
-// timed out are in the order in which they did: where clients set timeouts of
-// their own, their first need not be the oldest, and neither need that of a
-// tenant whose requests have deadlines.
+// oldest returns when the oldest item arrived; 0 if none waits. Items that have timed out are ordered by their
+// timeouts: where clients set timeouts of their own, the first one is not necessarily the oldest. The same is true of
+// a tenant's requests that have deadlines.
 func (q *queue) oldest() (first mono.Time) {
 	for _, f := range q.flows {
 		for i := range f.levels {
@@ -389,7 +385,7 @@ func (q *queue) oldest() (first mono.Time) {
 	return first
 }
 
-// first returns the item whose turn it is, or nil.
+// first returns the next item to go, or nil.
 func (q *queue) first(now mono.Time) *Item {
 	if len(q.flows) == 0 {
 		return nil
@@ -403,8 +399,7 @@ func (q *queue) first(now mono.Time) *Item {
 	return best.from(now, 0)
 }
 
-// goesBefore reports whether a flow goes before another, given the counters of their
-// tenants.
+// goesBefore reports whether a flow goes before another, given the counters of their tenants.
 func (f *flow) goesBefore(other *flow, counter, others float64) bool {
 	if f.band != other.band {
 		return f.band.before(other.band)
@@ -412,14 +407,13 @@ func (f *flow) goesBefore(other *flow, counter, others float64) bool {
 	return counter < others
 }
 
-// walk goes over a queue's items in the order in which they would go. Of two walks of a
-// queue the later one ends the earlier.
+// walk iterates over a queue's items in the order in which they would go. Starting a walk ends the previous one.
 type walk struct {
 	queue *queue
 	now   mono.Time
 }
 
-// walk begins a walk. The item that it has returned last may leave the queue.
+// walk starts a walk. The item that next returned last may leave the queue.
 func (q *queue) walk(now mono.Time) walk {
 	q.walked = append(q.walked[:0], q.flows...)
 	for _, f := range q.walked {
@@ -446,7 +440,7 @@ func (w walk) next() *Item {
 	return it
 }
 
-// after returns the item of the flow after another.
+// after returns the item that follows it in the flow.
 func (f *flow) after(now mono.Time, it *Item) *Item {
 	l, k := &f.levels[it.level], &it.links[ofQueue]
 	if k.in == &l.behind {
@@ -464,7 +458,7 @@ func (f *flow) after(now mono.Time, it *Item) *Item {
 	return f.from(now, it.level+1)
 }
 
-// from returns the first item of a level or of those below it.
+// from returns the first item of a level, or of the levels below it.
 func (f *flow) from(now mono.Time, index int) *Item {
 	for ; index < len(f.levels); index++ {
 		l := &f.levels[index]
@@ -478,8 +472,7 @@ func (f *flow) from(now mono.Time, index int) *Item {
 	return nil
 }
 
-// freshFrom returns the first item from it on that has not timed out, and moves
-// those that have behind.
+// freshFrom returns the first item, from it on, that has not timed out. It moves those that have timed out behind.
 func (l *level) freshFrom(now mono.Time, it *Item) *Item {
 	for it != nil && it.behindAt != 0 && it.behindAt <= now {
 		next := it.links[ofQueue].next

@@ -9,42 +9,41 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// requests is the one table of units: parked until it is known whether they
-// may run, queued, running or, by started, finished.
+// requests is the single table of units: parked until it is known whether they may run, queued, running or, according
+// to started, finished.
 type requests struct {
 	items map[infer.Unit]*Item // by key
-	// started are the requests that workers have started, as far as is known, and
-	// all that were dispatched under this leadership.
+	// started are the requests that workers are known to have started, and all that were dispatched under this
+	// leadership.
 	started infer.Recent
-	// severed are those of them that were to run another iteration for an earlier
-	// scheduler, which alone had their inputs.
+	// severed are those of them that were waiting for another iteration under an earlier scheduler, which alone had
+	// their inputs.
 	severed  infer.Recent
 	gateways map[uint64]*gateway
 	parked   list
-	recheck  int // how many of the parked are to be looked at again
+	recheck  int // how many parked items are to be checked again
 	waiting  load
 	sweeps   []sweep
 	counts   Counts
-	// interrupted are the sequences of which a request was taken in and has ended
-	// before it was known where their states are: the last such request of each.
+	// interrupted are the sequences that lost a request before it was known which worker has their state, with the
+	// last such request of each.
 	interrupted map[sequenceName]infer.RequestID
 }
 
-// sequenceName names a sequence, wherever its state is.
+// sequenceName identifies a sequence, wherever its state is.
 type sequenceName struct {
 	model infer.ModelRef
 	id    correlation
 }
 
-// gateway is what waits of one connection of a gateway.
+// gateway holds the waiting requests of one gateway connection.
 type gateway struct {
 	list
-	gone bool // what waits is being handed off
+	gone bool // its waiting requests are being handed off
 }
 
-// sweep is what ends together and may be much: what waits for a gateway, for a
-// reason, for a model without instances, or in a sequence that is over. It is
-// worked off in parts.
+// sweep is a set of items that end together and may be many: those that wait for a gateway, for a reason, for a model
+// without instances, or in a sequence that is over. It is worked off in parts.
 type sweep struct {
 	gateway  *gateway
 	reason   errs.Reason
@@ -52,15 +51,15 @@ type sweep struct {
 	sequence *sequence
 }
 
-// stride is how many items of sweeps and of the parked a step works off: few
-// enough for less than a millisecond.
+// stride is how many items of sweeps, and of the parked items, one step works off: few enough to take less than a
+// millisecond.
 const stride = 250
 
-// Counts says what became of all units since the start: Submitted = Refused +
-// Failed + HandedOff + Completed + in flight.
+// Counts says what became of all units since the start: Submitted = Refused + Failed + HandedOff + Completed + in
+// flight.
 type Counts struct{ Submitted, Refused, Failed, HandedOff, Completed uint64 }
 
-// submit queues an item or refuses it, or parks it until it is known which.
+// submit queues or refuses an item, or parks it until it is known which to do.
 func (c *Core) submit(it *Item) {
 	c.counts.Submitted++
 	if kind, reason := c.known(it); reason != "" {
@@ -74,7 +73,7 @@ func (c *Core) submit(it *Item) {
 	c.enter(it)
 }
 
-// enter queues an item of which nothing else is known, or refuses it.
+// enter queues an item about which nothing else is known, or refuses it.
 func (c *Core) enter(it *Item) {
 	m := c.models[it.Model]
 	if reason, retry := c.admit(m, it); reason != "" {
@@ -89,7 +88,7 @@ func (c *Core) enter(it *Item) {
 	}
 }
 
-// enroll has the table know an item that waits.
+// enroll adds a waiting item to the table.
 func (c *Core) enroll(it *Item) {
 	g := c.gateways[it.Work.Request.Origin]
 	if g == nil {
@@ -107,9 +106,8 @@ func (c *Core) enroll(it *Item) {
 	c.items[keyOf(it.Unit())] = it
 }
 
-// known says what speaks against an item by what is known already: nothing of
-// one that is submitted for the first time. One that waits or runs here is
-// answered under its newest attempt, since its gateway heeds no other.
+// known returns how to end an item because of what is already known about it. A first submission has no such reason.
+// A unit that waits or runs here is answered under its newest attempt, since its gateway ignores all others.
 func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
 	if here := c.items[keyOf(it.Unit())]; here != nil {
 		if it.Work.Attempt <= here.Work.Attempt {
@@ -117,7 +115,7 @@ func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
 		}
 		here.Work.Attempt = it.Work.Attempt
 		if here.batch == nil {
-			c.enroll(here) // its gateway may have connected anew
+			c.enroll(here) // its gateway may have reconnected
 		} else {
 			it.runsOn = here.batch.on()
 		}
@@ -130,27 +128,27 @@ func (c *Core) known(it *Item) (DecisionKind, errs.Reason) {
 		return Fail, errs.SequenceLost
 	}
 	switch c.started.Lookup(it.Work.Request) {
-	case infer.Present: // and not here any more
+	case infer.Present: // and no longer here
 		return HandOff, errs.RequestFinished
 	case infer.Forgotten:
 		return Fail, errs.InstanceCrashed
 	}
 	if c.elsewhere(it) && !c.uncertain(it) && (it.Work.Epoch < c.incomplete || it.Work.Epoch > c.epoch) {
-		return Fail, errs.InstanceCrashed // a worker may have started it, and does not say
+		return Fail, errs.InstanceCrashed // a worker may have started it and not reported it
 	}
 	return 0, ""
 }
 
-// uncertain reports whether a worker may still say that it has started an item.
+// uncertain reports whether a worker may still report that it has started an item.
 func (c *Core) uncertain(it *Item) bool { return c.reporting() && c.elsewhere(it) && !c.repeats(it) }
 
-// overtakes reports whether an item of a sequence could go before one that is
-// parked, or comes before it is known which workers have its sequence.
+// overtakes reports whether an item of a sequence could go before a parked one, or arrives before it is known which
+// workers have its sequence.
 func (c *Core) overtakes(it *Item) bool {
 	return c.inSequence(it) && (c.reporting() || c.recheck > 0)
 }
 
-// inSequence reports whether an item is of a sequence, as far as its model is known.
+// inSequence reports whether an item belongs to a sequence, as far as its model is known.
 func (c *Core) inSequence(it *Item) bool {
 	m := c.models[it.Model]
 	return it.Request != nil && inSequence(it.Request) && (m == nil || m.batcher == nil || m.sequences != nil)
@@ -165,7 +163,7 @@ func (c *Core) repeats(it *Item) bool {
 // elsewhere reports whether an item was first submitted to another scheduler.
 func (c *Core) elsewhere(it *Item) bool { return it.Work.Epoch != 0 && it.Work.Epoch != c.epoch }
 
-// park keeps an item until it is known whether it may run.
+// park retains an item until it is known whether it may run.
 func (c *Core) park(it *Item) {
 	switch {
 	case !it.doneBy(c.now):
@@ -186,8 +184,8 @@ func (c *Core) park(it *Item) {
 	c.timers.set(&it.timer, it.Deadline)
 }
 
-// unpark looks again at parked items, as many as budget says, and queues,
-// refuses or parks them anew. It returns how many they were.
+// unpark checks up to budget parked items again, and queues, refuses or parks each of them. It returns how many it
+// checked.
 func (c *Core) unpark(budget int) (n int) {
 	c.recheck = min(c.recheck, c.parked.n)
 	for ; c.recheck > 0 && n < budget; n++ {
@@ -222,7 +220,7 @@ func (c *Core) end(it *Item, kind DecisionKind, reason errs.Reason, retry time.D
 	}
 }
 
-// leaveWaiting takes an item off the lists of what waits.
+// leaveWaiting removes an item from the lists of waiting items.
 func (c *Core) leaveWaiting(it *Item) {
 	if it.gateway == nil {
 		return
@@ -241,10 +239,10 @@ func (c *Core) leaveWaiting(it *Item) {
 	}
 }
 
-// forget ends the table's knowledge of an item, which a decision ends.
+// forget removes an item, which a decision ends, from the table.
 func (c *Core) forget(it *Item) {
 	if it.timer.item == nil {
-		return // it never was in it
+		return // it was never in it
 	}
 	c.timers.set(&it.timer, 0)
 	it.timer.item = nil
@@ -265,7 +263,7 @@ func (c *Core) count(kind DecisionKind, n int) {
 	}
 }
 
-// cancel ends an item for which nobody waits any more, or passes that on.
+// cancel ends an item that nobody waits for any more, or has its executor abort it if it runs.
 func (c *Core) cancel(u infer.Unit) {
 	it := c.items[keyOf(u)]
 	switch {
@@ -278,14 +276,14 @@ func (c *Core) cancel(u infer.Unit) {
 	}
 }
 
-// touchOf asks the model again for which an item waits.
+// touchOf schedules the model of a waiting item to be asked again.
 func (c *Core) touchOf(it *Item) {
 	if !it.parked {
 		c.touch(it.model)
 	}
 }
 
-// abort passes on, once, that nobody waits for a running item.
+// abort tells the executor of a running item, once, that nobody waits for the item any more.
 func (c *Core) abort(it *Item, reason errs.Reason) {
 	if it.aborted {
 		return
@@ -293,13 +291,13 @@ func (c *Core) abort(it *Item, reason errs.Reason) {
 	it.aborted = true
 	c.timers.set(&it.timer, 0)
 	c.decide(Decision{Kind: Abort, Reason: reason, Unit: it.Unit(), Batch: it.batch.ID, item: it, batch: it.batch})
-	if it.sequence != nil { // whether its state has the request is not known
+	if it.sequence != nil { // it is unknown whether its state includes the request
 		c.interrupt(it.sequence, reason)
 	}
 }
 
-// expire ends what has waited too long, asks running work to stop whose clients
-// do not wait any more, and wakes models, workers and the pool.
+// expire ends items that have waited too long, aborts running ones whose clients no longer wait, and wakes models,
+// workers and the pool.
 func (c *Core) expire() {
 	for t := c.timers.due(c.now); t != nil; t = c.timers.due(c.now) {
 		switch it := t.item; {
@@ -327,8 +325,7 @@ func (c *Core) expire() {
 	}
 }
 
-// free ends a batch as far as its units are done, and gives its instance's
-// credits back.
+// free ends those units of a batch that are done, and returns the credits to its instance.
 func (c *Core) free(e *Event) {
 	done := e.Ended
 	in := c.instances[done.Instance]
@@ -372,7 +369,7 @@ func (c *Core) free(e *Event) {
 			c.goOn(it)
 		case end == infer.UnitEnded:
 			c.endRunning(b, i, Complete, "")
-		case it.Request == nil: // of an earlier scheduler, which alone had the inputs
+		case it.Request == nil: // from an earlier scheduler, which alone had the inputs
 			c.endRunning(b, i, Fail, errs.SequenceLost)
 		default:
 			c.iterate(b, i)
@@ -381,7 +378,7 @@ func (c *Core) free(e *Event) {
 	c.endEmpty(b)
 }
 
-// completeAll ends what is open of a batch with one decision.
+// completeAll ends all open items of a batch with one decision.
 func (c *Core) completeAll(b *Batch) {
 	for _, it := range b.Items {
 		if it != nil {
@@ -394,7 +391,7 @@ func (c *Core) completeAll(b *Batch) {
 	c.decide(Decision{Kind: Complete, Batch: b.ID, Instance: b.Instance, batch: b})
 }
 
-// done ends a unit whose instance has gone on to other batches.
+// done ends a unit whose instance has moved on to other batches.
 func (c *Core) done(d *infer.UnitDone) {
 	it, b := c.items[keyOf(d.Work.Unit())], c.batches[d.Batch]
 	if it == nil || b == nil || it.batch != b || !b.freed || it.Work.Iteration != d.Work.Iteration {
@@ -404,8 +401,7 @@ func (c *Core) done(d *infer.UnitDone) {
 	c.endEmpty(b)
 }
 
-// iterate queues the next iteration of the item of an index in a batch, unless nobody
-// waits for it.
+// iterate queues the next iteration of item i of a batch, unless nobody waits for it.
 func (c *Core) iterate(b *Batch, i int) {
 	it := b.Items[i]
 	b.Items[i] = nil
@@ -429,7 +425,7 @@ func (c *Core) iterate(b *Batch, i int) {
 	c.queue(it.model, it)
 }
 
-// endRunning ends the item of an index in a batch.
+// endRunning ends item i of a batch.
 func (c *Core) endRunning(b *Batch, i int, kind DecisionKind, reason errs.Reason) {
 	it := b.Items[i]
 	b.Items[i] = nil
@@ -440,7 +436,7 @@ func (c *Core) endRunning(b *Batch, i int, kind DecisionKind, reason errs.Reason
 	c.leaveSequence(it, kind, reason)
 }
 
-// endEmpty ends a batch of which nothing is open, and keeps it for reuse.
+// endEmpty ends a batch that has no open items, and retains it for reuse.
 func (c *Core) endEmpty(b *Batch) {
 	if b.open == 0 {
 		c.forgetBatch(b)
@@ -448,7 +444,7 @@ func (c *Core) endEmpty(b *Batch) {
 	}
 }
 
-// forgetBatch ends the core's knowledge of a batch.
+// forgetBatch removes a batch from the core.
 func (c *Core) forgetBatch(b *Batch) {
 	c.vacate(b)
 	c.leaveCalls(b)
@@ -458,8 +454,7 @@ func (c *Core) forgetBatch(b *Batch) {
 	}
 }
 
-// workOff works off a part of what waits to be ended or looked at again. It
-// returns how many items that were.
+// workOff works off some of the items that are to be ended or checked again. It returns how many.
 func (c *Core) workOff(budget int) int {
 	n := c.unpark(budget)
 	for len(c.sweeps) > 0 && n < budget {
@@ -485,8 +480,8 @@ func (c *Core) workOff(budget int) int {
 	return n
 }
 
-// disconnect hands off what waits for a gateway, which submits it again if it is
-// alive: then what has not been swept yet stays.
+// disconnect hands off the waiting requests of a gateway. A gateway that is alive submits them again: those that have
+// not been swept yet then stay.
 func (c *Core) disconnect(origin uint64) {
 	if g := c.gateways[origin]; g != nil {
 		delete(c.gateways, origin)

@@ -10,20 +10,19 @@ import (
 	"github.com/nereid-serving/nereid/libs/modelconfig"
 )
 
-// sequences are the sequences of a model: those that have a slot of an instance,
-// where their state is, and the backlog of those that wait for one.
+// sequences are the sequences of a model: those that have a slot of the instance that holds their state, and the
+// backlog of those that wait for a slot.
 //
-// A sequence begins with the request that has START. It ends when the one with
-// END has run, when it has had no request for too long, or when one of its
-// requests was taken in and not run: a later one would run on a state that lacks
-// it. Then the requests of the sequence that wait are refused. In between it
-// keeps its slot, and has at most one request in a batch.
+// A sequence starts with the request that has START. It ends when the request with END has run, when it has had no
+// request for too long, or when one of its requests was accepted but not run: later ones would run on a state that
+// lacks it. The waiting requests of an ended sequence are refused. In between, the sequence retains its slot and has
+// at most one request in a batch.
 type sequences struct {
 	slots     int // of each instance
 	idle      time.Duration
 	iterative bool
-	generated uint64                    // the last correlation ID that the server gave
-	live      map[correlation]*sequence // those that take requests
+	generated uint64                    // the last correlation ID that the server generated
+	live      map[correlation]*sequence // those that accept requests
 	backlog   []*sequence
 	away      map[infer.InstanceID][]*sequence // their worker has no stream
 	ends      [sequenceEnds]uint64
@@ -35,27 +34,27 @@ type correlation struct {
 	text   string
 }
 
-// sequence is one of them. It is in the backlog, or has a home: the instance that
-// has its state, which may be away. One that has neither has lost its state.
+// sequence is one sequence. It is in the backlog, or has a home: the instance that holds its state, which may be
+// unavailable. A sequence that has neither has lost its state.
 type sequence struct {
 	id       correlation
 	model    *model
 	waiting  list
-	running  *Item // in a batch which its instance has not gone on from
+	running  *Item // in a batch that its instance has not moved on from
 	backlog  bool
 	home     infer.InstanceID
-	instance *instance // at home; nil while that is away
+	instance *instance // at home; nil while that is unavailable
 	slot     int
-	// last is the request that was dispatched last; undecided is the gateway of
-	// requests that an earlier scheduler had.
+	// last is the request that was dispatched last. undecided is the gateway of requests that an earlier scheduler
+	// had.
 	last      infer.RequestID
 	undecided uint64
 	begun     bool // it has a state, as far as is known
-	ended     bool // the request with END is known: no other is taken in
-	over      bool // what waits is refused for reason
+	ended     bool // the request with END is known: no other is accepted
+	over      bool // waiting requests are refused for reason
 	reason    errs.Reason
-	lost      bool // its state is, and no client has been told
-	counted   bool // how it ended
+	lost      bool // its state is lost, and no client has been told
+	counted   bool // its end is counted
 	timer     timer
 }
 
@@ -69,8 +68,7 @@ func newSequences(c *modelconfig.SequenceBatching) *sequences {
 // inSequence reports whether a request has a correlation ID.
 func inSequence(r *infer.Request) bool { return r.Sequence.ID != 0 || r.Sequence.Key != "" }
 
-// sequenceOf returns the sequence that takes an item in, which may be new, or why
-// there is none.
+// sequenceOf returns the sequence that accepts an item, which may be new, or the reason why there is none.
 func (c *Core) sequenceOf(m *model, it *Item) (*sequence, errs.Reason) {
 	q, r := m.sequences, it.Request
 	switch {
@@ -118,8 +116,8 @@ func newSequence(m *model, id correlation) *sequence {
 	return s
 }
 
-// enqueue has an item wait in its sequence: one that comes back before all others, a
-// new one behind those that its gateway had before.
+// enqueue adds an item to its sequence: an item that comes back before all others, a new one behind those that its
+// gateway sent before it.
 func (c *Core) enqueue(s *sequence, it *Item) {
 	if it.sequence != nil {
 		s.waiting.insert(it, s.waiting.head)
@@ -152,20 +150,21 @@ func (c *Core) enqueue(s *sequence, it *Item) {
 	}
 }
 
-// after reports whether an item's gateway had it after another.
+// after reports whether the same gateway sent an item after another.
 func (it *Item) after(other *Item) bool {
 	a, b := it.Work.Request, other.Work.Request
 	return a.Origin == b.Origin && a.Number > b.Number
 }
 
-// unname has requests not find a sequence any more.
+// unname makes a sequence unreachable by its correlation ID.
 func (c *Core) unname(s *sequence) {
 	if live := s.model.sequences.live; live[s.id] == s {
 		delete(live, s.id)
 	}
 }
 
-// proceed does with a sequence what its requests and its place ask for.
+// proceed takes the next step of a sequence, depending on its requests and its home: end it, start its idle timer,
+// put it into the backlog, or have its model asked again.
 func (c *Core) proceed(s *sequence) {
 	head := s.waiting.head
 	switch homeless := s.home == (infer.InstanceID{}) && !s.backlog; {
@@ -174,7 +173,7 @@ func (c *Core) proceed(s *sequence) {
 		c.endSequence(s)
 	case head == nil && (s.ended || s.backlog || !s.begun):
 		c.endSequence(s)
-	case head == nil && homeless: // the next request is told
+	case head == nil && homeless: // the next request reports the loss
 		s.lost = true
 		fallthrough
 	case head == nil:
@@ -190,8 +189,8 @@ func (c *Core) proceed(s *sequence) {
 	}
 }
 
-// assignSlots gives slots that are free to the sequences of the backlog: the lowest
-// first, and of these the one of the first instance.
+// assignSlots gives free slots to the sequences of the backlog: the lowest slot first, and among equal ones that of
+// the first instance.
 func (c *Core) assignSlots(m *model) {
 	q := m.sequences
 	for len(q.backlog) > 0 {
@@ -207,7 +206,7 @@ func (c *Core) assignSlots(m *model) {
 			if it.parent != nil {
 				c.doubt(m)
 			}
-			if it.timeout != 0 { // it was for the backlog
+			if it.timeout != 0 { // the timeout was for the backlog
 				it.timeout = 0
 				c.timers.set(&it.timer, it.Deadline)
 			}
@@ -216,8 +215,8 @@ func (c *Core) assignSlots(m *model) {
 	}
 }
 
-// freeSlot returns the lowest slot that no sequence has. Instances that are away give
-// none, and those that retire only when no other is left.
+// freeSlot returns the lowest free slot. It ignores unavailable instances, and retiring ones unless no others are
+// left.
 func (m *model) freeSlot() (best *instance, slot int) {
 	drain := m.retiring == len(m.instances)
 	for _, in := range m.instances {
@@ -244,8 +243,7 @@ func (c *Core) endSequence(s *sequence) {
 	c.touch(s.model) // an instance may wait for it to retire
 }
 
-// leaveSlot has the next sequence take a sequence's slot, or its place in the
-// backlog.
+// leaveSlot frees a sequence's slot for the next sequence, or removes it from the backlog.
 func (c *Core) leaveSlot(s *sequence) {
 	q := s.model.sequences
 	is := func(other *sequence) bool { return other == s }
@@ -261,9 +259,8 @@ func (c *Core) leaveSlot(s *sequence) {
 	}
 }
 
-// interrupt ends a sequence of which a request was not run. Those that wait are
-// refused: for the same reason if they would be, too, otherwise since the
-// sequence is lost.
+// interrupt ends a sequence one of whose requests was not run. Its waiting requests are refused: for the same reason
+// if it applies to them too, otherwise because the sequence is lost.
 func (c *Core) interrupt(s *sequence, reason errs.Reason) {
 	if s.over {
 		return
@@ -281,7 +278,7 @@ func (c *Core) interrupt(s *sequence, reason errs.Reason) {
 	c.proceed(s)
 }
 
-// leaveSequence notes that an item has ended that waited or ran.
+// leaveSequence updates the sequence of an item that has ended, whether the item waited or ran.
 func (c *Core) leaveSequence(it *Item, kind DecisionKind, reason errs.Reason) {
 	s := it.sequence
 	if s == nil {
@@ -294,7 +291,7 @@ func (c *Core) leaveSequence(it *Item, kind DecisionKind, reason errs.Reason) {
 	case kind == Refuse || kind == Fail:
 		c.interrupt(s, reason)
 	case reason == errs.PeerUnreachable && it.end && !s.over: // it may come again
-		if other := s.model.sequences.live[s.id]; other != nil { // and would find that
+		if other := s.model.sequences.live[s.id]; other != nil { // and would find that one
 			c.noteInterrupted(it.Model, s.id, it.Work.Request, s.newest(), other.newest())
 			c.interrupt(other, errs.SequenceLost)
 			c.interrupt(s, errs.SequenceLost)
@@ -306,8 +303,7 @@ func (c *Core) leaveSequence(it *Item, kind DecisionKind, reason errs.Reason) {
 	c.proceed(s)
 }
 
-// goOn notes that the instance has gone on from an item, which has responses to
-// come.
+// goOn notes that the instance has moved on from an item that has responses to come.
 func (c *Core) goOn(it *Item) {
 	if s := it.sequence; s != nil && s.running == it {
 		s.running = nil
@@ -315,8 +311,7 @@ func (c *Core) goOn(it *Item) {
 	}
 }
 
-// openSlots gives an instance its slots. Sequences that it had before its worker
-// was away have theirs again.
+// openSlots gives an instance its slots. Sequences that it had before its worker became unavailable get theirs back.
 func (c *Core) openSlots(in *instance) {
 	q := in.model.sequences
 	in.slots = make([]*sequence, q.slots)
@@ -331,8 +326,8 @@ func (c *Core) openSlots(in *instance) {
 	c.assignSlots(in.model)
 }
 
-// closeSlots takes the slots of an instance that is gone. With away it may come
-// back, and has the states of its sequences.
+// closeSlots removes the slots of an instance that is gone. With away, the instance may come back and still holds the
+// states of its sequences.
 func (c *Core) closeSlots(in *instance, away bool) {
 	for _, s := range in.slots {
 		switch {
@@ -347,15 +342,13 @@ func (c *Core) closeSlots(in *instance, away bool) {
 	in.slots = nil
 }
 
-// uproot notes that a sequence's state is gone. One that is about to start again
-// does not need it.
+// uproot notes that a sequence's state is gone. A sequence that is about to start again does not need it.
 func (c *Core) uproot(s *sequence) {
 	s.instance, s.home = nil, infer.InstanceID{}
 	c.proceed(s)
 }
 
-// forgetSequences ends a model's knowledge of its sequences, whose requests are
-// handed off or gone.
+// forgetSequences forgets a model's sequences. Their requests have been handed off or are gone.
 func (c *Core) forgetSequences(m *model) {
 	m.held = nil
 	q := m.sequences
@@ -374,15 +367,15 @@ func (c *Core) forgetSequences(m *model) {
 	q.backlog = nil
 }
 
-// occupied reports whether sequences keep an instance: those that live, unless the
-// model has been unloaded, and those that have requests.
+// occupied reports whether sequences need an instance: those that are live, unless the model has been unloaded, and
+// those that have requests.
 func (in *instance) occupied() bool {
 	return slices.ContainsFunc(in.slots, func(s *sequence) bool {
 		return s != nil && (!in.model.removed || s.waiting.n > 0 || s.running != nil)
 	})
 }
 
-// ready returns the item of a slot that can go in the next batch, or nil.
+// ready returns the sequence's item that can go in the next batch, or nil.
 func (s *sequence) ready() *Item {
 	if s == nil || s.running != nil || s.over || s.waiting.head == nil || s.waiting.head.gateway.gone {
 		return nil
@@ -390,8 +383,7 @@ func (s *sequence) ready() *Item {
 	return s.waiting.head
 }
 
-// readyItems appends the items of an instance's slots that can go in the next
-// batch.
+// readyItems appends the items of an instance's slots that can go in the next batch.
 func (in *instance) readyItems(list []*Item) []*Item {
 	for _, s := range in.slots {
 		if it := s.ready(); it != nil {
@@ -401,11 +393,11 @@ func (in *instance) readyItems(list []*Item) []*Item {
 	return list
 }
 
-// takesSequences reports whether an instance can run a batch of sequences: it
-// runs nothing, so that each request finds the state that the one before left.
+// takesSequences reports whether an instance can run a batch of sequences: it must run nothing, so that each request
+// finds the state that the previous one left.
 func (in *instance) takesSequences() bool { return in.free() && in.running == 0 }
 
-// checkSequences holds the slots against the sequences.
+// checkSequences verifies that slots and sequences are consistent.
 func (m *model) checkSequences() {
 	for _, in := range m.instances {
 		for i, s := range in.slots {

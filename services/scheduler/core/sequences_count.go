@@ -2,13 +2,13 @@ package core
 
 import "github.com/nereid-serving/nereid/libs/errs"
 
-// Sequences is how many sequences a model has, and how those ended that it had.
+// Sequences counts a model's sequences, and how past ones ended.
 type Sequences struct {
-	// Live have a slot, and Backlog wait for one.
+	// Live have a slot, Backlog wait for one.
 	Live, Backlog int
-	// Ended have run their request with END, Idle have had none for too long, and
-	// Canceled and TimedOut ended with a request that was not run for that. Of StateLost the
-	// state is, or is not that of their requests.
+	// Ended have run their request with END. Idle had no request for too long. Canceled and TimedOut ended because a
+	// request was canceled or timed out before it ran. StateLost lost their state, or have a state that does not
+	// match their requests.
 	Ended, Idle, StateLost, Canceled, TimedOut uint64
 }
 
@@ -48,7 +48,7 @@ func (m *model) countSequences() *Sequences {
 	return n
 }
 
-// outcome is how a sequence ends that ends now.
+// outcome returns how a sequence ends that ends now.
 func (s *sequence) outcome() sequenceEnd {
 	switch {
 	case s.reason == errs.Canceled:

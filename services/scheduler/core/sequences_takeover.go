@@ -9,10 +9,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// recallSequences holds those that have their states on a worker against those
-// that the worker says it has. With the report that was awaited come those that an
-// earlier scheduler had. Later, others have ended here, or one of their requests
-// has failed while they were not known.
+// recallSequences compares the sequences whose states should be on a worker with those that the worker says it has.
+// An awaited report also brings the sequences of an earlier scheduler. A later report does not: sequences that are
+// unknown here have ended here, or one of their requests failed while they were unknown.
 func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, awaited bool) {
 	has := func(s *sequence) bool {
 		return slices.ContainsFunc(held, func(h infer.HeldSequence) bool {
@@ -25,7 +24,7 @@ func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, awaited boo
 	}
 	for _, h := range held {
 		switch m := c.model(h.Model); {
-		case h.Request != (infer.Work{}): // an earlier scheduler had its inputs: it cannot go on
+		case h.Request != (infer.Work{}): // an earlier scheduler had its inputs: it cannot continue
 		case m.batcher == nil:
 			m.held = append(m.held, h)
 		default:
@@ -34,8 +33,7 @@ func (c *Core) recallSequences(w *worker, held []infer.HeldSequence, awaited boo
 	}
 }
 
-// uprootAway uproots the sequences whose states are on a worker that is away, but
-// for those that it has.
+// uprootAway uproots the sequences whose states are on an unavailable worker, except those that it still has.
 func (c *Core) uprootAway(worker uint64, has func(*sequence) bool) {
 	for _, m := range c.modelsInOrder() {
 		if m.sequences == nil {
@@ -60,9 +58,9 @@ func (c *Core) uprootAway(worker uint64, has func(*sequence) bool) {
 	}
 }
 
-// adoptSequence takes over a sequence that a worker has the state of, and of which
-// nothing is known here. If another has said so, too, one of the states is from
-// before the sequence began anew; nobody knows which, and it is lost.
+// adoptSequence takes over a sequence whose state a worker has and which is unknown here. If another worker has
+// reported the same sequence, one of the two states dates from before the sequence was restarted; nobody knows which,
+// so the sequence is lost.
 func (c *Core) adoptSequence(m *model, h infer.HeldSequence) {
 	id := correlation{h.Sequence.ID, h.Sequence.Key}
 	if _, over := c.interrupted[sequenceName{m.ref, id}]; m.sequences == nil || over {
@@ -80,9 +78,9 @@ func (c *Core) adoptSequence(m *model, h infer.HeldSequence) {
 	c.timers.set(&s.timer, c.now.Add(max(h.Idle, 1)))
 }
 
-// endUndecided notes that an item has ended that was taken in before it was known
-// what of its sequence has begun. Its sequence ends if it has not run; and if it has,
-// where the state is not that of the sequence that has its ID now.
+// endUndecided notes the end of an item that was accepted before it was known what of its sequence had started. If
+// the item has not run, its sequence ends. If it has, the sequence ends where its state is not that of the sequence
+// that has the ID now.
 func (c *Core) endUndecided(it *Item, kind DecisionKind, reason errs.Reason) {
 	id, of := correlation{it.Request.Sequence.ID, it.Request.Sequence.Key}, it.Work.Request
 	var s *sequence
@@ -98,8 +96,7 @@ func (c *Core) endUndecided(it *Item, kind DecisionKind, reason errs.Reason) {
 	}
 }
 
-// noteInterrupted has those requests of a sequence refused that come again, up to
-// the given ones.
+// noteInterrupted causes resubmitted requests of a sequence to be refused, up to the given ones.
 func (c *Core) noteInterrupted(m infer.ModelRef, id correlation, upTo ...infer.RequestID) {
 	at := sequenceName{m, id}
 	for _, of := range upTo {
@@ -109,7 +106,7 @@ func (c *Core) noteInterrupted(m infer.ModelRef, id correlation, upTo ...infer.R
 	}
 }
 
-// newest is the last request that a sequence has or had here.
+// newest returns the last request that a sequence has or had here.
 func (s *sequence) newest() infer.RequestID {
 	if s.waiting.tail != nil {
 		return s.waiting.tail.Work.Request
@@ -117,16 +114,14 @@ func (s *sequence) newest() infer.RequestID {
 	return s.last
 }
 
-// lacks reports whether a sequence has requests from before one that has run, and
-// has not run here.
+// lacks reports whether a sequence has requests that precede one that has run, but not here.
 func (s *sequence) lacks(id infer.RequestID) bool {
 	before := func(other infer.RequestID) bool { return other.Origin == id.Origin && other.Number < id.Number }
 	return before(s.last) || s.waiting.head != nil && before(s.waiting.head.Work.Request)
 }
 
-// wasInterrupted reports whether an item belongs to a sequence that endUndecided
-// has ended. One that starts the next ends that, unless it comes again: it may be
-// from before.
+// wasInterrupted reports whether an item belongs to a sequence that endUndecided has ended. An item that starts the
+// next sequence clears the record, unless it was resubmitted: then it may date from before.
 func (c *Core) wasInterrupted(m *model, id correlation, it *Item) bool {
 	at := sequenceName{m.ref, id}
 	last, ok := c.interrupted[at]
@@ -138,9 +133,8 @@ func (c *Core) wasInterrupted(m *model, id correlation, it *Item) bool {
 	return false
 }
 
-// conflicts reports whether an item that is submitted again has no place in the
-// sequence any more: a later one has begun, as far as is known, or another gateway
-// had some that nobody knows the order of.
+// conflicts reports whether a resubmitted item no longer has a place in the sequence: a later one has started, as far
+// as is known, or another gateway had some and nobody knows their order.
 func (s *sequence) conflicts(it *Item, elsewhere bool) bool {
 	id := it.Work.Request
 	if s.last.Origin == id.Origin && s.last.Number > id.Number {
@@ -150,7 +144,7 @@ func (s *sequence) conflicts(it *Item, elsewhere bool) bool {
 		return false
 	}
 	if it.start && s.begun && s.last == (infer.RequestID{}) {
-		return true // the state may be from before it, or from after
+		return true // the state may date from before it or from after it
 	}
 	other := s.undecided != 0 && s.undecided != id.Origin
 	s.undecided = id.Origin

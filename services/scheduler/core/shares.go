@@ -8,43 +8,40 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// shares say who goes first where policies put requests beside each other: bands first,
-// strict but for the minimum that each is guaranteed, and in a band the tenant that has
-// had the least device time for its weight. That is the virtual token counter of Sheng
-// et al., "Fairness in Serving Large Language Models" (OSDI 2024), in device time instead
-// of tokens: it holds over all models of the pool, and a tenant that comes back to the queue has
-// saved up nothing.
+// shares decide who goes first where policies rank requests: bands first, strictly except for the minimum that each
+// is guaranteed, and within a band the tenant that has had the least device time relative to its weight. This is the
+// virtual token counter of Sheng et al., "Fairness in Serving Large Language Models" (OSDI 2024), with device time
+// instead of tokens: it spans all models of the pool, and a tenant that returns to the queue has saved up nothing.
 type shares struct {
 	tenants map[string]*tenant
-	nobody  *tenant   // whose requests without a policy are
+	nobody  *tenant   // the tenant of requests without a policy
 	waiting []*tenant // that have requests in queues
 	floor   float64   // the counter of the tenant that left the queues last
-	bands   []*band   // that there were, the highest first; the first is of requests without a policy
+	bands   []*band   // that have occurred, highest first; the first is for requests without a policy
 }
 
 // tenant is one tenant of the pool.
 type tenant struct {
 	name    string
 	weight  float64
-	counter float64 // seconds of device time that it was given, by its weight
+	counter float64 // seconds of device time received, divided by its weight
 	queued  int     // items in queues
 	flows   []*flow // that have items
 }
 
 // band is a priority band of the pool.
 type band struct {
-	number  uint32  // 1 is the highest; 0 is that of requests without a policy
+	number  uint32  // 1 is the highest; 0 is for requests without a policy
 	minimum float64 // share of the device time
-	owed    float64 // seconds of device time that it lacks of its minimum
+	owed    float64 // seconds of device time by which it falls short of its minimum
 	queued  int     // items in queues
 }
 
-// mostOwed bounds what a band is owed, in seconds, and so for how long it goes before
-// higher ones at a time.
+// mostOwed caps what a band is owed, in seconds, and so how long it can go before higher bands at a time.
 const mostOwed = 0.05
 
-// maxIdleTenants is how many tenants without requests are remembered: what they have had
-// counts when they come back.
+// maxIdleTenants is how many tenants without requests are remembered: what they have received still counts when they
+// return.
 const maxIdleTenants = 4096
 
 func newShares() shares {
@@ -52,7 +49,7 @@ func newShares() shares {
 	return shares{tenants: map[string]*tenant{"": nobody}, nobody: nobody, bands: []*band{{}}}
 }
 
-// tenant returns the tenant of an item, with the weight that the item brings.
+// tenant returns the tenant of a request, and sets its weight to the request's.
 func (s *shares) tenant(r *infer.Request) *tenant {
 	if r.Tenant == "" {
 		return s.nobody
@@ -69,7 +66,7 @@ func (s *shares) tenant(r *infer.Request) *tenant {
 	return t
 }
 
-// weightOf is the weight that a share gives; 1 where it gives none.
+// weightOf returns the weight that a share sets; 1 if it sets none.
 func weightOf(s infer.Share) float64 { return float64(cmp.Or(s.Weight, 1000)) / 1000 }
 
 func (s *shares) forgetIdle() {
@@ -80,7 +77,7 @@ func (s *shares) forgetIdle() {
 	}
 }
 
-// band returns the band of an item, with the minimum that the item brings.
+// band returns the band of a request, and sets its minimum to the request's.
 func (s *shares) band(share infer.Share) *band {
 	if share.Band == 0 {
 		return s.bands[0]
@@ -94,8 +91,8 @@ func (s *shares) band(share infer.Share) *band {
 	return b
 }
 
-// enqueue counts an item that waits from now on. A tenant of which nothing waited has
-// saved up nothing: it begins beside the one that has had the least.
+// enqueue counts an item that starts to wait. A tenant with nothing waiting has saved up nothing: it starts level
+// with the waiting tenant that has received the least.
 func (s *shares) enqueue(f *flow) {
 	t := f.tenant
 	f.band.queued++
@@ -112,7 +109,7 @@ func (s *shares) enqueue(f *flow) {
 	s.waiting = append(s.waiting, t)
 }
 
-// dequeue counts an item that does not wait any more.
+// dequeue counts an item that no longer waits.
 func (s *shares) dequeue(f *flow) {
 	t := f.tenant
 	if f.band.queued--; f.band.queued == 0 {
@@ -126,7 +123,7 @@ func (s *shares) dequeue(f *flow) {
 	s.floor = max(s.floor, t.counter)
 }
 
-// charge gives the tenants and bands of a batch what it is likely to take, in seconds.
+// charge charges the tenants and bands of a batch the time that it is expected to take, in seconds.
 func (s *shares) charge(b *Batch, takes float64) {
 	if !s.policed() {
 		return
@@ -137,7 +134,7 @@ func (s *shares) charge(b *Batch, takes float64) {
 	}
 }
 
-// correct replaces what the items of a batch were charged by what it has taken.
+// correct replaces what the items of a batch were charged by what the batch has taken.
 func (s *shares) correct(b *Batch, took time.Duration) {
 	if !s.policed() {
 		return
@@ -151,7 +148,7 @@ func (s *shares) correct(b *Batch, took time.Duration) {
 	}
 }
 
-// refund takes back what an item was charged that has not run.
+// refund returns what an item was charged that has not run.
 func (s *shares) refund(it *Item) {
 	if it.tenant != nil {
 		s.give(it, -it.charged)
@@ -159,7 +156,7 @@ func (s *shares) refund(it *Item) {
 	}
 }
 
-// give charges an item's tenant, and owes the bands that wait their minimum.
+// give charges an item's tenant, and credits waiting bands with their minimum.
 func (s *shares) give(it *Item, cost float64) {
 	if it.tenant == nil {
 		return
@@ -187,8 +184,8 @@ func (b *band) before(other *band) bool {
 // isOwed reports whether a band lacks some of its minimum.
 func (b *band) isOwed() bool { return b.minimum > 0 && b.owed > 0 }
 
-// compareShares orders models by their next items, as far as policies say: less than 0 is
-// that the first goes before.
+// compareShares orders models by their next items, as policies decide: a negative result means that the first goes
+// before the other.
 func (c *Core) compareShares(m, other *model) int {
 	if !c.shares.policed() {
 		return 0
@@ -203,10 +200,10 @@ func (c *Core) compareShares(m, other *model) int {
 	return 0
 }
 
-// policed reports whether there are requests under a policy.
+// policed reports whether there have been requests under a policy.
 func (s *shares) policed() bool { return len(s.bands) > 1 }
 
-// loadOf is how much waits of a tenant in a band, by its weight.
+// loadOf returns how much waits of a tenant in a band, relative to its weight.
 func (t *tenant) loadOf(b *band, size func(*load) int64) (n float64) {
 	for _, f := range t.flows {
 		if f.band == b {
@@ -216,9 +213,9 @@ func (t *tenant) loadOf(b *band, size func(*load) int64) (n float64) {
 	return n / t.weight
 }
 
-// overloader returns the flow that is to give up its last item so that a new one, which
-// has joined the queues, has room: in the lowest band, of the tenant of which most waits for
-// its weight. It is nil where that is the new item's own.
+// overloader returns the flow that must drop its last item to make room for a new one, which has already joined the
+// queues: in the lowest band, the flow of the tenant with the longest queue relative to its weight. It returns nil if
+// that is the new item's own tenant.
 func (s *shares) overloader(it *Item, size func(*load) int64) *flow {
 	lowest := s.bands[0]
 	for _, b := range s.bands {

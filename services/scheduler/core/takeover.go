@@ -7,10 +7,9 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// adopt takes over a batch of an earlier scheduler, so that its completion is
-// counted, and its units fail if their worker is lost. A unit that runs
-// elsewhere leaves its place in the batch empty. Of a batch that is known, what
-// the worker has ended is handed off: the word of it was lost.
+// adopt takes over a batch of an earlier scheduler, so that its completion is counted, and its units fail if their
+// worker is lost. A unit that runs elsewhere leaves its place in the batch empty. If the batch is known, adopt hands
+// off the units that the worker has ended: their completion was lost.
 func (c *Core) adopt(w *worker, r *infer.Running) {
 	id := r.Batch
 	if b := c.batches[id]; b != nil {
@@ -31,7 +30,7 @@ func (c *Core) adopt(w *worker, r *infer.Running) {
 		c.started.Add(work.Request)
 		it := &Item{Work: work, BatchSize: r.BatchSizeOf(i), Enqueued: c.now, batch: b}
 		if waits := c.items[keyOf(it.Unit())]; waits != nil && waits.batch == nil {
-			it.Work.Attempt = waits.Work.Attempt // the only one that its gateway heeds
+			it.Work.Attempt = waits.Work.Attempt // its gateway ignores all others
 			waits.runsOn = b.on()
 			c.touchOf(waits)
 			c.end(waits, HandOff, errs.RequestUnderway, 0)
@@ -49,17 +48,16 @@ func (c *Core) adopt(w *worker, r *infer.Running) {
 	w.batches = append(w.batches, b)
 }
 
-// on is the instance that a batch was sent to, by the worker that has it.
+// on returns the instance that a batch was sent to, as identified by the worker that has it.
 func (b *Batch) on() infer.InstanceID {
 	return infer.InstanceID{Worker: b.worker.id, Slot: b.Instance.Slot}
 }
 
-// reconcile ends a batch that its worker, which is there, does not run: either
-// it has finished, and the completion was lost, or the batch was, but for units
-// that were answered without their inputs.
+// reconcile ends a batch that its connected worker does not run. Either the batch has finished and its completion was
+// lost, or the batch itself was lost, except for units that were answered because their inputs could not be read.
 //
-// What is to run another iteration there has not ended. It was the batch's, where the
-// word of that was lost; or the batch would have been the next, and was lost.
+// A unit that is to run another iteration there has not ended. Either this batch ran the last iteration, and the
+// report of that was lost; or this batch would have run the next one, and was lost.
 func (c *Core) reconcile(b *Batch, started *infer.Recent, held []infer.HeldSequence) {
 	for i, it := range b.Items {
 		switch iteration, again := runsAgain(held, it); {
@@ -77,8 +75,7 @@ func (c *Core) reconcile(b *Batch, started *infer.Recent, held []infer.HeldSeque
 	c.loseOrRequeue(b, b.Returned)
 }
 
-// runsAgain reports whether a worker has an item between two iterations, and which was
-// the last.
+// runsAgain reports whether a worker has an item between two iterations, and which iteration was the last.
 func runsAgain(held []infer.HeldSequence, it *Item) (iteration uint32, again bool) {
 	for i := range held {
 		if u := held[i].Request.Unit(); it != nil && u.Request != (infer.RequestID{}) && keyOf(u) == keyOf(it.Unit()) {
@@ -88,8 +85,7 @@ func runsAgain(held []infer.HeldSequence, it *Item) (iteration uint32, again boo
 	return 0, false
 }
 
-// sever notes which requests a worker has between two iterations that are not known
-// here.
+// sever records the requests that a worker has between two iterations and that are not known here.
 func (c *Core) sever(held []infer.HeldSequence) {
 	for i := range held {
 		u := held[i].Request.Unit()
@@ -108,16 +104,14 @@ func (c *Core) handOff(b *Batch, finished func(*Item) bool) {
 	}
 }
 
-// loseBatch ends a batch that ran on a lost worker, or has it run again where
-// that is allowed and possible. The batch is not used again: the worker may
-// still read it.
+// loseBatch ends a batch that ran on a lost worker, or requeues it where that is allowed and possible. The batch is
+// not reused: the worker may still read it.
 func (c *Core) loseBatch(b *Batch) {
 	may := func(it *Item) bool { return it != nil && it.model != nil && it.model.repeats }
 	c.loseOrRequeue(b, b.Returned && slices.ContainsFunc(b.Items, may))
 }
 
-// loseOrRequeue has what is left of a batch fail, or wait again if it had no
-// responses yet.
+// loseOrRequeue fails the remaining items of a batch, or requeues them if the batch has had no responses yet.
 func (c *Core) loseOrRequeue(b *Batch, requeue bool) {
 	c.forgetBatch(b)
 	switch {
@@ -142,9 +136,8 @@ func (c *Core) loseOrRequeue(b *Batch, requeue bool) {
 	}
 }
 
-// waitAgain has an item wait that was dispatched and not started, or may run
-// twice, unless nobody would wait for it. Its model may have been removed
-// meanwhile, and made known again.
+// waitAgain requeues an item that was dispatched and not started, or that may run twice, unless nobody waits for it.
+// Its model may have been removed in the meantime and added again.
 func (c *Core) waitAgain(it *Item) {
 	c.started.Remove(it.Work.Request)
 	c.shares.refund(it)
@@ -162,14 +155,13 @@ func (c *Core) waitAgain(it *Item) {
 	}
 }
 
-// takeBack queues the units of a batch again that its worker has not started. The
-// order does not name those that it has answered.
+// takeBack requeues the units of a batch that its worker has not started. The event does not name those that the
+// worker has answered.
 //
-// Its credit is given back only by an instance that is away, whose credits have been
-// withdrawn. Else the instance is gone; or the worker is out of reach, and grants
-// its instances anew when it connects; or the worker holds that the instance has
-// all the batches that it may have: then the credit was one too many, and a batch
-// for each would be returned for as long as those run.
+// The batch's credit is returned only if the instance is away, its credits withdrawn. Otherwise the instance is gone;
+// or the worker is unreachable, and grants its instances again when it connects; or the worker says that the instance
+// already has all the batches that it may have. In that last case the credit was one too many, and returning it would
+// send another batch back and forth for as long as those run.
 func (c *Core) takeBack(o *infer.Batch, reason errs.Reason) {
 	b := c.batches[o.ID]
 	if b == nil {
@@ -185,10 +177,10 @@ func (c *Core) takeBack(o *infer.Batch, reason errs.Reason) {
 		in.credits++
 	case reason == errs.PeerUnreachable:
 		for _, in := range b.worker.instances {
-			in.credits = 0 // or all that waits would go there and come back
+			in.credits = 0 // otherwise everything that waits would go there and come back
 		}
 	default:
-		in.pipelined = max(in.pipelined-1, 0) // what is left is first of all for batches that run
+		in.pipelined = max(in.pipelined-1, 0) // the remaining credits are for batches that run first
 	}
 	c.handOff(b, func(it *Item) bool {
 		return !slices.ContainsFunc(o.Requests, func(r *infer.Request) bool { return r.Work.Request == it.Work.Request })

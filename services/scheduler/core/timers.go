@@ -2,14 +2,13 @@ package core
 
 import "github.com/nereid-serving/nereid/libs/mono"
 
-// timer is one wait in the core's heap: an item's deadline, a batch's delay, a
-// worker's absence. It lies inside what it wakes, so that arming allocates
-// nothing.
+// timer is one wait in the core's heap: an item's deadline, a batch's delay, a worker's absence. It is embedded in
+// what it wakes, so arming it allocates nothing.
 type timer struct {
 	at  mono.Time
 	seq uint64 // breaks ties in the order of arming
 	pos int    // index in the heap plus one; 0 when not armed
-	// One of these is set, or none in the pool's own timer.
+	// One of these is set; none is set in the pool's own timer.
 	item     *Item
 	model    *model
 	worker   *worker
@@ -22,7 +21,7 @@ type timers struct {
 	seq  uint64
 }
 
-// next is the earliest time, or 0.
+// next returns the earliest time, or 0.
 func (h *timers) next() mono.Time {
 	if len(h.heap) == 0 {
 		return 0
@@ -47,7 +46,7 @@ func (h *timers) set(t *timer, at mono.Time) {
 	h.up(t.pos - 1)
 }
 
-// due takes the earliest timer off if its time has come.
+// due removes and returns the earliest timer if its time has come.
 func (h *timers) due(now mono.Time) *timer {
 	if len(h.heap) == 0 || h.heap[0].at > now {
 		return nil

@@ -10,8 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// The JSON of a configuration has what the core reads of it, under the names of
-// config.pbtxt.
+// The JSON of a configuration contains what the core reads of it, under the names of config.pbtxt.
 type (
 	configJSON struct {
 		MaxBatchSize int64          `json:"max_batch_size"`
@@ -21,7 +20,7 @@ type (
 		Buckets      []int64        `json:"padding.buckets,omitempty"`
 		Sequences    *sequencesJSON `json:"sequence_batching,omitempty"`
 		Idempotent   bool           `json:"idempotent,omitempty"`
-		Groups       []groupJSON    `json:"instance_group,omitempty"` // that have anything to say to a rate limiter
+		Groups       []groupJSON    `json:"instance_group,omitempty"` // those that matter to a rate limiter
 	}
 	groupJSON struct {
 		Name      string         `json:"name"`
@@ -51,7 +50,7 @@ type (
 	}
 	sequencesJSON struct {
 		Oldest              bool    `json:"oldest,omitempty"`
-		Slots               int     `json:"max_candidate_sequences"` // and of the strategy direct
+		Slots               int     `json:"max_candidate_sequences"` // also for the strategy direct
 		MaxIdleMicros       uint64  `json:"max_sequence_idle_microseconds"`
 		MaxQueueDelayMicros uint64  `json:"max_queue_delay_microseconds,omitempty"`
 		MinSlotUtilization  float32 `json:"minimum_slot_utilization,omitempty"`
@@ -105,7 +104,7 @@ func (e *encoder) config(c *modelconfig.Config) {
 			j.Groups = append(j.Groups, group)
 		}
 	}
-	text, _ := json.Marshal(&j) // cannot fail: there is nothing in it that JSON has not
+	text, _ := json.Marshal(&j) // cannot fail: JSON can represent all of it
 	e.uint(uint64(len(text)))
 	e.b = append(e.b, text...)
 }

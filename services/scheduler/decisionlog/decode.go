@@ -12,18 +12,17 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// errMalformed says that a step cannot be what an encoder wrote.
+// errMalformed says that no encoder can have written a step.
 var errMalformed = errors.New("a step is malformed")
 
-// decoder reads the steps of blocks. The first error stays, and everything after
-// it is zero.
+// decoder reads the steps of blocks. After the first error, which it retains, everything reads as zero.
 type decoder struct {
 	last
 	b       []byte
 	err     error
 	strings []string
 	models  []infer.ModelRef
-	configs []*modelconfig.Config // by model; nil is not known
+	configs []*modelconfig.Config // by model; nil is unknown
 }
 
 func (d *decoder) fail() {
@@ -63,7 +62,7 @@ func (d *decoder) int() int64 {
 	return v
 }
 
-// count reads how many things follow, each of at least a byte.
+// count reads how many elements follow, each of at least one byte.
 func (d *decoder) count() int {
 	n := d.uint()
 	if n > uint64(len(d.b)) {
@@ -332,7 +331,7 @@ func (d *decoder) instanceFree() *infer.InstanceFree {
 	return c
 }
 
-// maxUnits bounds what a count without content may ask for.
+// maxUnits limits what a count without content may ask for.
 const maxUnits = 1 << 20
 
 func (d *decoder) returned() (batches []*infer.Batch) {

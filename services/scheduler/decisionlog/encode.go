@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// last is what the next difference is taken from.
+// last holds the values that the next deltas are relative to.
 type last struct {
 	now            mono.Time
 	origin, number uint64
@@ -36,15 +36,14 @@ const (
 	ends
 )
 
-// heldSequences in an event's kind says that sequences follow the worker's
-// report.
+// heldSequences in an event's kind says that sequences follow the worker's report.
 const heldSequences = 0x80
 
 // Flags of a completion.
 const (
 	succeeded  = 1 << iota // all outcomes are
 	ranOnce                // one execution
-	oneCredit              // is given back
+	oneCredit              // is returned
 	completion             // there is one
 )
 
@@ -66,7 +65,7 @@ type encoder struct {
 	b       []byte
 	strings map[string]uint64
 	models  map[infer.ModelRef]int
-	plain   []bool // by model: the shapes of its inputs do not matter
+	plain   []bool // by model: whether the shapes of its inputs do not matter
 }
 
 func newEncoder() *encoder {
@@ -78,7 +77,7 @@ func (e *encoder) uint(n uint64)    { e.b = binary.AppendUvarint(e.b, n) }
 func (e *encoder) int(n int64)      { e.b = binary.AppendVarint(e.b, n) }
 func (e *encoder) time(t mono.Time) { e.int(int64(t - e.now)) }
 
-// delta writes how far n is from the last of its kind.
+// delta writes the difference between n and the last value of its kind.
 func (e *encoder) delta(before *uint64, n uint64) {
 	e.int(int64(n - *before))
 	*before = n
@@ -159,7 +158,7 @@ func (e *encoder) work(w infer.Work) {
 	e.delta(&e.epoch, w.Epoch)
 }
 
-// event begins a step.
+// event starts a step.
 func (e *encoder) event(now mono.Time, ev *core.Event) {
 	e.int(int64(now - e.now))
 	e.now = now
@@ -191,7 +190,7 @@ func (e *encoder) event(now mono.Time, ev *core.Event) {
 		e.instanceFree(ev.Ended)
 	case core.MemoryReported:
 		e.instance(ev.Instance)
-		e.int(-1) // kept free
+		e.int(-1) // reserved
 		e.int(ev.Memory)
 	case core.BatchReturned:
 		e.returned(ev.Batches)
@@ -474,7 +473,7 @@ func (e *encoder) decision(d *core.Decision) {
 	if flags&hasMembers != 0 {
 		items := d.Members().Items
 		e.uint(uint64(len(items)))
-		for _, it := range items { // all are there when a batch goes
+		for _, it := range items { // all are there when a batch is dispatched
 			e.unit(it.Unit())
 		}
 	}
@@ -486,7 +485,7 @@ func (e *encoder) decision(d *core.Decision) {
 	}
 }
 
-// shapesMatter reports whether the core looks at the inputs of requests.
+// shapesMatter reports whether the core reads the shapes of requests' inputs.
 func shapesMatter(c *modelconfig.Config) bool {
 	for i := range c.Inputs {
 		if c.Inputs[i].Optional || !c.Inputs[i].Dims.Fixed() {

@@ -17,41 +17,39 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// magic is the first line of a log, version that of the format.
+// magic and version make up the first line of a log. version is the version of the format.
 const (
 	magic   = "nereid decision log "
 	version = "3"
 )
 
-// maxBlock bounds a block: the reports of workers after a takeover are the
-// largest that a step holds.
+// maxBlock limits the size of a block: the largest steps are the reports of workers after a takeover.
 const maxBlock = 256 << 20
 
-// ErrTruncated says that a log ends in the middle of a block, as that of a
-// process that was killed may.
+// ErrTruncated says that a log ends in the middle of a block, as the log of a killed process may.
 var ErrTruncated = errors.New("the decision log ends in the middle of a block")
 
-// Header is what a log begins with.
+// Header is the start of a log.
 type Header struct {
-	// Release is that of the scheduler, Pool the pool that it serves.
+	// Release is the scheduler's release, Pool the pool that it serves.
 	Release string `json:"release"`
 	Pool    string `json:"pool"`
-	// Unix is when the log was begun, in nanoseconds since 1970, and Mono the
-	// same as the steps tell it.
+	// Unix is when the log was started, in nanoseconds since 1970. Mono is the same instant on the clock of the
+	// steps.
 	Unix int64     `json:"unix_ns"`
 	Mono mono.Time `json:"mono_ns"`
 	// MaxRequests and MaxBytes are the core's configuration.
 	MaxRequests int   `json:"max_queued_requests"`
 	MaxBytes    int64 `json:"max_queued_bytes"`
-	// RateLimited is whether the core has a rate limiter, Resources how much there
-	// is of what, as --rate-limit-resource has it.
+	// RateLimited says whether the core has a rate limiter, Resources how much there is of each resource, in the form
+	// of --rate-limit-resource.
 	RateLimited bool     `json:"rate_limited,omitempty"`
 	Resources   []string `json:"rate_limit_resources,omitempty"`
 	// DeviceBatches is how many batches run on a device at a time.
 	DeviceBatches int `json:"device_batches,omitempty"`
 }
 
-// Limits is the core's configuration.
+// Limits returns the core's configuration.
 func (h Header) Limits() (core.Config, error) {
 	c := core.Config{MaxRequests: h.MaxRequests, MaxBytes: h.MaxBytes, DeviceBatches: h.DeviceBatches}
 	if !h.RateLimited {
@@ -69,8 +67,8 @@ type Step struct {
 	Decisions []Decision
 }
 
-// Decision is the record of a decision. Of Dispatch, Units is the batch, and Slots
-// the place of each unit whose model batches sequences.
+// Decision is the record of a decision. For Dispatch, Units is the batch, and Slots is the slot of each unit if the
+// model batches sequences.
 type Decision struct {
 	core.Decision
 	Units []infer.Unit
@@ -86,8 +84,7 @@ type Reader struct {
 	decoder
 }
 
-// NewReader reads the beginning of a log. Errors have the reason config_invalid
-// and say what is wrong with the log.
+// NewReader reads the start of a log. Errors have the reason config_invalid and say what is wrong with the log.
 func NewReader(in io.Reader) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(in, blockSize)}
 	line, err := r.in.ReadString('\n')
@@ -110,9 +107,8 @@ func NewReader(in io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Next reads the next step into s, whose decisions are valid until the call after
-// it. At the end it returns io.EOF. An error that is [ErrTruncated] says that
-// everything before is whole.
+// Next reads the next step into s. The step's decisions are valid until the next call. At the end Next returns
+// io.EOF. If the error is [ErrTruncated], everything before it is complete.
 func (r *Reader) Next(s *Step) error {
 	for len(r.b) == 0 {
 		b, err := r.block()
@@ -131,7 +127,7 @@ func (r *Reader) Next(s *Step) error {
 	return nil
 }
 
-// block reads the next block; io.EOF is that there is none.
+// block reads the next block; io.EOF means that there is none.
 func (r *Reader) block() ([]byte, error) {
 	var head [8]byte
 	if _, err := io.ReadFull(r.in, head[:]); err != nil {
@@ -142,7 +138,7 @@ func (r *Reader) block() ([]byte, error) {
 		return nil, errMalformed
 	}
 	r.buffer.Reset()
-	if _, err := io.CopyN(&r.buffer, r.in, int64(n)); err != nil { // a damaged length costs what is there
+	if _, err := io.CopyN(&r.buffer, r.in, int64(n)); err != nil { // a damaged length takes no more memory than the data that is there
 		return nil, noEOF(err)
 	}
 	b := r.buffer.Bytes()
@@ -172,7 +168,7 @@ func (r *Reader) damaged(err error) error {
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// Is reports whether in, of which it reads nothing, begins as a log of any version.
+// Is reports whether in starts like a log of any version. It consumes nothing from in.
 func Is(in *bufio.Reader) bool {
 	text, _ := in.Peek(len(magic))
 	return string(text) == magic

@@ -10,16 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Verification is what the core of this release makes of a log.
+// Verification is the result of replaying a log with the core of this release.
 type Verification struct {
 	Steps, Decisions int
-	// Differs describes the first decision that is not as logged; it is empty where all are.
+	// Differs describes the first decision that differs from the log; empty if none does.
 	Differs string
 }
 
-// Verify gives the events of a log to a new core, and compares each decision with the log's. It
-// ends at the first that differs. Of a log that was cut off it verifies what there is, and returns
-// an error that is [ErrTruncated].
+// Verify replays the events of a log in a new core, and compares each decision with the log's. It stops at the first
+// difference. If the log was cut off, Verify checks what there is, and returns an error that is [ErrTruncated].
 func Verify(r *Reader) (*Verification, error) {
 	limits, err := r.Header.Limits()
 	if err != nil {
@@ -44,7 +43,7 @@ func Verify(r *Reader) (*Verification, error) {
 	}
 }
 
-// difference describes the first of the decisions that differs.
+// difference describes the first decision that differs.
 func difference(logged []Decision, decided []core.Decision) string {
 	for i := range decided {
 		if i >= len(logged) {
@@ -71,7 +70,7 @@ func difference(logged []Decision, decided []core.Decision) string {
 	return ""
 }
 
-// describe writes a decision with all that it has.
+// describe formats a decision with all of its details.
 func describe(d *core.Decision, units []infer.Unit) string {
 	text := d.Kind.String()
 	if d.Reason != "" {

@@ -24,40 +24,39 @@ const (
 	blockSize = 64 << 10
 	// queued is how many blocks may wait to be written.
 	queued = 64
-	// head is the length and the checksum of a block.
+	// head is the size of a block's length and checksum.
 	head = 8
-	// delay is how long a step waits for its block to be full.
+	// delay is how long a step waits for its block to fill up.
 	delay = time.Second
 )
 
-// Config says where a log goes.
+// Config says where to write a log.
 type Config struct {
-	// Path is the file, which is replaced.
+	// Path is the file. An existing file is replaced.
 	Path string
-	// MaxBytes ends the log before it is larger; 0 is no bound.
+	// MaxBytes is the size that the log must not exceed; it ends before. 0 is no limit.
 	MaxBytes int64
 	Header   Header
 	Log      *zap.Logger
 }
 
-// Writer writes a log. Event and Decided never wait: when the disk is too slow,
-// or full, or the log is as large as it may be, the log ends, and one warning
-// says so.
+// Writer writes a log. Event and Decided never wait: if the disk is too slow or full, or the log has reached its
+// maximum size, the log ends, with one warning.
 type Writer struct {
 	config Config
 	full   chan []byte // blocks to be written
 	spare  chan []byte
 	over   chan struct{} // closed when the log ends
-	ended  atomic.Bool   // it has, or Run is over
+	ended  atomic.Bool   // the log has ended, or Run has returned
 
-	encoder *encoder // of whoever calls Event and Decided
+	encoder *encoder // owned by the caller of Event and Decided
 
 	mu    sync.Mutex
 	block []byte // guarded by mu
 	size  int64  // of all blocks; guarded by mu
 	cause error  // why the log has ended; guarded by mu
 
-	file *os.File // from Open on
+	file *os.File // set by Open
 
 	// Owned by Run.
 	written int64 // whole blocks
@@ -65,7 +64,7 @@ type Writer struct {
 	warned  bool
 }
 
-// New makes a writer that opens nothing before Open. What comes until Run waits.
+// New returns a writer that opens nothing before Open. Steps wait until Run.
 func New(c Config) *Writer {
 	return &Writer{
 		config: c, encoder: newEncoder(), block: make([]byte, head, blockSize+blockSize/4),
@@ -73,7 +72,7 @@ func New(c Config) *Writer {
 	}
 }
 
-// Open makes the file. Its error has the reason config_invalid.
+// Open creates the file. Its error has the reason config_invalid.
 func (w *Writer) Open() error {
 	file, err := os.Create(w.config.Path)
 	if err != nil {
@@ -83,7 +82,7 @@ func (w *Writer) Open() error {
 	return nil
 }
 
-// Event begins a step. The calls of Event and Decided alternate, one at a time.
+// Event starts a step. Calls of Event and Decided must alternate, one at a time.
 func (w *Writer) Event(now mono.Time, e *core.Event) {
 	if w.ended.Load() {
 		return
@@ -106,7 +105,7 @@ func (w *Writer) Decided(list []core.Decision) {
 	w.mu.Unlock()
 }
 
-// sealLocked has the present block written, or ends the log.
+// sealLocked queues the current block for writing, or ends the log.
 func (w *Writer) sealLocked() {
 	w.size += int64(len(w.block))
 	if w.config.MaxBytes > 0 && w.size > w.config.MaxBytes {
@@ -126,7 +125,7 @@ func (w *Writer) sealLocked() {
 	}
 }
 
-// endLocked ends the log before its time.
+// endLocked ends the log early.
 func (w *Writer) endLocked(cause error) {
 	w.ended.Store(true)
 	if w.cause == nil {
@@ -135,7 +134,7 @@ func (w *Writer) endLocked(cause error) {
 	}
 }
 
-// Run writes until ctx is done, and then the rest. It is called once, after Open.
+// Run writes until ctx is done, and then writes the rest. It must be called once, after Open.
 func (w *Writer) Run(ctx context.Context) {
 	flush := time.NewTicker(delay)
 	defer flush.Stop()
@@ -163,7 +162,7 @@ func (w *Writer) Run(ctx context.Context) {
 	w.warn()
 }
 
-// warn says why the log ended early, if it has, once.
+// warn logs once why the log ended early, if it has.
 func (w *Writer) warn() {
 	w.mu.Lock()
 	cause := w.cause
@@ -175,7 +174,7 @@ func (w *Writer) warn() {
 	}
 }
 
-// begin writes the line of the format, and the header.
+// begin writes the format line and the header.
 func (w *Writer) begin() {
 	line := magic + version + "\n"
 	if _, err := w.file.WriteString(line); err != nil {
@@ -207,7 +206,7 @@ func (w *Writer) finish() {
 	}
 }
 
-// write writes a block whole or not at all.
+// write writes a block completely or not at all.
 func (w *Writer) write(b []byte) {
 	if w.failed {
 		return
@@ -215,7 +214,7 @@ func (w *Writer) write(b []byte) {
 	binary.LittleEndian.PutUint32(b, uint32(len(b)-head))
 	binary.LittleEndian.PutUint32(b[4:], crc32.Checksum(b[head:], castagnoli()))
 	if _, err := w.file.Write(b); err != nil {
-		_ = w.file.Truncate(w.written) // else a reader finds the log cut off
+		_ = w.file.Truncate(w.written) // otherwise a reader finds the log cut off
 		w.fail(err)
 		return
 	}
@@ -226,7 +225,7 @@ func (w *Writer) write(b []byte) {
 	}
 }
 
-// fail ends the log, of which nothing more can be written.
+// fail ends a log that can no longer be written.
 func (w *Writer) fail(err error) {
 	w.failed = true
 	w.mu.Lock()

@@ -145,7 +145,7 @@ func newAgenda(w *Workload) *agenda {
 	return a
 }
 
-// What comes next. Of what comes at one time, the first of these goes first.
+// What comes next. Among simultaneous events, the first of these goes first.
 const (
 	nothing = iota
 	aChange
@@ -155,7 +155,7 @@ const (
 	aTick
 )
 
-// next is what comes next, and when.
+// next returns what comes next, and when.
 func (e *engine) next(a *agenda) (at mono.Time, what int) {
 	earlier := func(t mono.Time, kind int) {
 		if what == nothing || t < at {
@@ -208,7 +208,7 @@ func (e *engine) run() {
 	}
 }
 
-// change has instances come and go, and tells the policy.
+// change adds or removes instances, and notifies the policy.
 func (e *engine) change(ev *core.Event) {
 	switch ev.Kind {
 	case core.Granted:
@@ -232,7 +232,7 @@ func (e *engine) modelOf(ref infer.ModelRef) int32 {
 	return int32(slices.IndexFunc(e.Models, func(m core.Model) bool { return m.Ref == ref }))
 }
 
-// newBatch makes an empty batch.
+// newBatch returns an empty batch.
 func (e *engine) newBatch() *batch {
 	if n := len(e.spare); n > 0 {
 		b := e.spare[n-1]
@@ -260,8 +260,7 @@ func (e *engine) dispatch(b *batch) {
 	e.begin(b)
 }
 
-// begin has an instance take a batch up, which it does not run when nobody waits
-// for it any more.
+// begin makes an instance start a batch. It skips the execution if nobody waits for the batch any more.
 func (e *engine) begin(b *batch) {
 	b.instance.runs = b
 	b.ran = b.latest == 0 || b.start <= b.latest
@@ -277,7 +276,7 @@ func (e *engine) arm(b *batch, at mono.Time) {
 	heap.Push(&e.running, b)
 }
 
-// advance ends an execution, or has the scheduler know of its end.
+// advance ends an execution, or notifies the scheduler of its end.
 func (e *engine) advance(b *batch) {
 	in := b.instance
 	switch {
@@ -300,7 +299,7 @@ func (e *engine) advance(b *batch) {
 	}
 }
 
-// account notes the ends of a batch's requests, and where its time went.
+// account records the ends of a batch's requests, and how its time was used.
 func (e *engine) account(b *batch) {
 	inTime := int64(0)
 	for _, i := range b.units {
@@ -316,13 +315,13 @@ func (e *engine) account(b *batch) {
 	e.usage.add(b.cost, len(b.units), inTime, b.size)
 }
 
-// inTimeFor reports whether an answer at t is one that is waited for.
+// inTimeFor reports whether somebody still waits for an answer at t.
 func inTimeFor(a *Arrival, t mono.Time) bool {
 	last := a.patience()
 	return last == 0 || t <= last
 }
 
-// add counts an execution of which so much of the batch size was in time.
+// add counts an execution of a batch, inTime of whose size was in time.
 func (u *usage) add(took time.Duration, requests int, inTime, size int64) {
 	if took <= 0 || size <= 0 {
 		return
@@ -333,14 +332,14 @@ func (u *usage) add(took time.Duration, requests int, inTime, size int64) {
 	u.inTime += time.Duration(float64(took) * float64(inTime) / float64(size))
 }
 
-// end notes that a request ends without an execution.
+// end records that a request ends without an execution.
 func (e *engine) end(i int32, o outcome, reason errs.Reason) {
 	if r := &e.results[i]; r.outcome == unfinished {
 		*r = result{end: e.now, outcome: o, reason: reason}
 	}
 }
 
-// timeline are batches by the time of what comes next of them.
+// timeline orders batches by the time of their next event.
 type timeline []*batch
 
 func (t timeline) Len() int { return len(t) }
@@ -351,7 +350,7 @@ func (t timeline) Less(i, j int) bool {
 func (t timeline) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
 func (t *timeline) Push(x any)   { *t = append(*t, x.(*batch)) }
 
-// Pop takes the last batch off.
+// Pop removes the last batch.
 func (t *timeline) Pop() any {
 	last := len(*t) - 1
 	b := (*t)[last]

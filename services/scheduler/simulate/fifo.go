@@ -11,11 +11,9 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// fifo serves in the order of arrival: batches take what comes next until they are
-// full, and wait for company as the configuration says. It knows no deadline and
-// no timeout and no
-// sequences, and what is late runs all the same. Bounds refuse, and canceled
-// requests do not run.
+// fifo serves in the order of arrival: batches take the next requests until they are full, and wait for others as the
+// configuration says. It ignores deadlines, timeouts and sequences, and late requests run all the same. It refuses
+// requests beyond the limits, and does not run canceled ones.
 type fifo struct {
 	*engine
 	models  []line
@@ -26,16 +24,16 @@ type fifo struct {
 	decided int
 }
 
-// line is what waits for a model, and what it runs on.
+// line is the queue of a model, and the instances that it runs on.
 type line struct {
-	config    *modelconfig.Config // nil before it is known
+	config    *modelconfig.Config // nil until it is known
 	size      int64               // of a full batch
 	delay     time.Duration
 	waits     []int32
 	head      int // of waits
 	levels    []int
 	instances []*instance
-	due       mono.Time // when what waits goes though it is not full; 0 is none
+	due       mono.Time // when a batch goes even if it is not full; 0 is none
 }
 
 func newFIFO(e *engine) *fifo { return &fifo{engine: e, models: make([]line, len(e.Models))} }
@@ -70,7 +68,7 @@ func (f *fifo) configure(l *line, c *modelconfig.Config) {
 	l.levels = make([]int, levels(c))
 }
 
-// levels is how many priority levels a configuration has.
+// levels returns how many priority levels a configuration has.
 func levels(c *modelconfig.Config) int {
 	if c.Batching == nil {
 		return 1
@@ -89,7 +87,7 @@ func (f *fifo) lose(worker uint64) {
 	f.without(func(in *instance) bool { return in.lost })
 }
 
-// lostOn are the batches on a worker that is lost whose end was not heard of.
+// lostOn returns the batches on a lost worker whose end has not been reported.
 func (e *engine) lostOn(worker uint64) (lost []*batch) {
 	for _, b := range e.running {
 		if b.instance.id.Worker == worker {
@@ -127,7 +125,7 @@ func (f *fifo) arrive(i int32) {
 	f.pump(int(a.Model))
 }
 
-// bound is what a request is refused for when there is too much.
+// bound returns the reason to refuse a request because a limit is reached.
 func (f *fifo) bound(l *line, level int, a *Arrival) errs.Reason {
 	if b := l.config.Batching; b != nil {
 		policy, ok := b.Policies[uint64(level)+1]
@@ -145,7 +143,7 @@ func (f *fifo) bound(l *line, level int, a *Arrival) errs.Reason {
 	return ""
 }
 
-// levelOf is the index of a request's priority level.
+// levelOf returns the index of a request's priority level.
 func levelOf(c *modelconfig.Config, priority uint64) int {
 	switch {
 	case c.Batching == nil:
@@ -158,7 +156,7 @@ func levelOf(c *modelconfig.Config, priority uint64) int {
 	return 0
 }
 
-func (f *fifo) cancel(int32) {} // seen when its turn comes
+func (f *fifo) cancel(int32) {} // takes effect when its turn comes
 
 func (f *fifo) free(b *batch) {
 	f.running--
@@ -178,7 +176,7 @@ func (f *fifo) next() mono.Time { return f.due }
 func (f *fifo) idle() bool      { return f.running == 0 && f.waiting == 0 }
 func (f *fifo) decisions() int  { return f.decided }
 
-// pump sends batches while there are instances for them.
+// pump sends batches as long as there are instances for them.
 func (f *fifo) pump(m int) {
 	l := &f.models[m]
 	due := mono.Time(0)
@@ -214,8 +212,8 @@ func (f *fifo) pump(m int) {
 	}
 }
 
-// next is the instance for the next batch: one that has none or, for a full batch,
-// one that takes it beside those that it has.
+// next returns the instance for the next batch: one that has none or, for a full batch, one that accepts it in
+// addition to its others.
 func (l *line) next(full bool) (best *instance) {
 	for _, in := range l.instances {
 		if (in.under == 0 || full && in.under <= in.ahead) && (best == nil || in.under < best.under) {
@@ -225,7 +223,7 @@ func (l *line) next(full bool) (best *instance) {
 	return best
 }
 
-// dropCanceled takes off what is first and nobody waits for.
+// dropCanceled removes canceled requests from the front of the queue.
 func (f *fifo) dropCanceled(l *line) {
 	for l.head < len(l.waits) {
 		if at := f.Arrivals[l.waits[l.head]].Canceled; at == 0 || at > f.now {
@@ -236,7 +234,7 @@ func (f *fifo) dropCanceled(l *line) {
 	}
 }
 
-// take takes the first off.
+// take removes the first request.
 func (f *fifo) take(l *line) int32 {
 	i := l.waits[l.head]
 	l.head++
@@ -251,7 +249,7 @@ func (f *fifo) take(l *line) int32 {
 	return i
 }
 
-// candidate is how many requests go together. Full says that no more could.
+// candidate returns how many requests go together. full says that no more could.
 func (f *fifo) candidate(l *line) (n int, full bool) {
 	first, size := &f.Arrivals[l.waits[l.head]], int64(0)
 	limit := max(l.config.MaxBatchSize, 1)

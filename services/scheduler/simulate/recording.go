@@ -10,14 +10,15 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Recorded is a workload whose requests were recorded at a gateway: their times, sizes and
-// tenants are known, and the instances are not.
+// Recorded is a workload whose requests were recorded at a gateway: their times, sizes and tenants are known, but not
+// the instances.
 type Recorded struct {
 	Limits core.Config
-	// Models are those that are asked for, and Requests in any order.
+	// Models are the requested models. Requests may be in any order.
 	Models   []RecordedModel
 	Requests []RecordedRequest
-	// Devices have as many instances of each model as its configuration says, or Instances.
+	// Each of the Devices has Instances instances of each model or, if that is 0, as many as the model's
+	// configuration says.
 	Devices, Instances int
 }
 
@@ -30,13 +31,13 @@ type RecordedModel struct {
 // RecordedRequest is a request at an offset from the start of the recording.
 type RecordedRequest struct {
 	Offset  time.Duration
-	Model   int // of Models
+	Model   int // index into Models
 	Request Arrival
-	// Deadline is when its client stops waiting, after its arrival; 0 is never.
+	// Deadline is how long after its arrival the client stops waiting; 0 is never.
 	Deadline time.Duration
 }
 
-// Workload makes the workload.
+// Workload returns the workload.
 func (r *Recorded) Workload() *Workload {
 	w := &Workload{Limits: r.Limits, Changes: []Change{{begin, core.Event{Kind: core.BecomeLeader, Epoch: 1, Until: begin}}}}
 	for i := range r.Models {
@@ -61,7 +62,7 @@ func (r *Recorded) Workload() *Workload {
 	return w
 }
 
-// InstancesOf is how many instances a device has of a model by its configuration: at least one.
+// InstancesOf returns how many instances of a model a device has by the model's configuration: at least one.
 func InstancesOf(c *modelconfig.Config) int {
 	n := 0
 	for _, g := range c.Groups {

@@ -7,24 +7,22 @@ import (
 	"github.com/nereid-serving/nereid/libs/errs"
 )
 
-// Report is what became of a workload's requests. Each has exactly one end.
+// Report is what became of a workload's requests. Each request has exactly one outcome.
 type Report struct {
-	// Name is the policy's, or recorded.
+	// Name is the policy's name, or recorded.
 	Name     string `json:"name"`
 	Arrivals int    `json:"arrivals"`
-	// InTime were answered while somebody waited, Late were executed for nobody
-	// who did.
+	// InTime requests were answered while somebody waited. Late ones were executed although nobody waited any more.
 	InTime int `json:"in_time"`
 	Late   int `json:"late"`
-	// Refused did not run, by reason; Failed did, or may have, and have no
-	// response.
+	// Refused requests did not run, by reason. Failed ones did, or may have, and have no response.
 	Refused map[errs.Reason]int `json:"refused"`
 	Failed  map[errs.Reason]int `json:"failed"`
-	// Canceled were given up by their clients before they ended.
+	// Canceled requests were given up by their clients before they ended.
 	Canceled int `json:"canceled"`
-	// Unfinished had not ended when nothing happened any more.
+	// Unfinished requests had not ended when the simulation ran out of events.
 	Unfinished int `json:"unfinished"`
-	// Goodput is how many were answered in time in a second of the workload.
+	// Goodput is how many requests were answered in time per second of the workload.
 	Goodput float64 `json:"goodput_per_s"`
 	// Mean, P50 and P99 are times from arrival to the end of the execution, in
 	// time or not.

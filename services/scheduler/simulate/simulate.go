@@ -12,7 +12,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Policy names what decides.
+// Policy names a scheduling policy.
 type Policy string
 
 // The policies.
@@ -23,31 +23,29 @@ const (
 	FIFO Policy = "fifo"
 )
 
-// Config is how a workload is simulated.
+// Config says how to simulate a workload.
 type Config struct {
 	Policy Policy
 	Costs  *Costs
-	// SameTime says that the costs are those of the trace that is simulated: what
-	// is drawn is of about the same time.
+	// SameTime says that the costs come from the simulated trace itself: samples are drawn from about the same time.
 	SameTime bool
 	Way      Way
-	// Seed is of what is drawn.
+	// Seed seeds the random draws.
 	Seed uint64
-	// Clock measures how long it takes; nil is not measured.
+	// Clock measures how long the simulation takes; nil does not measure it.
 	Clock mono.Clock
-	// Recorder is told of each step of the core; nil is nobody. See
-	// [decisionlog.Writer].
+	// Recorder is notified of each step of the core; nil is none. See [decisionlog.Writer].
 	Recorder Recorder
 }
 
-// Recorder keeps what enters the core and what it decides.
+// Recorder records what enters the core and what it decides.
 type Recorder interface {
 	Event(now mono.Time, e *core.Event)
 	Decided([]core.Decision)
 }
 
-// Run simulates a workload. Errors have the reason config_invalid: a model has
-// arrivals, and no costs on a kind of device that it has instances on.
+// Run simulates a workload. It fails with the reason config_invalid if a model has arrivals but no costs on a kind of
+// device that it has instances on.
 func Run(w *Workload, c Config) (*Report, error) {
 	if err := checkCosts(w, c.Costs); err != nil {
 		return nil, err
@@ -75,9 +73,8 @@ func Run(w *Workload, c Config) (*Report, error) {
 	return r, nil
 }
 
-// Pool replaces the instances of a workload: from its beginning on there are so
-// many devices, of the kind that the model has costs on, with so many instances of
-// each model.
+// Pool replaces the instances of a workload: from its start there are the given number of devices, of the kind that
+// the model has costs on, each with the given number of instances of each model.
 func (w *Workload) Pool(devices, instances int, costs *Costs) {
 	begin := w.Arrivals[0].At
 	if len(w.Changes) > 0 {
@@ -87,7 +84,7 @@ func (w *Workload) Pool(devices, instances int, costs *Costs) {
 		if kinds := costs.Kinds(w.Models[m].Ref.ID().Key()); len(kinds) > 0 {
 			return kinds[0]
 		}
-		return "cpu" // nobody asks for it, or it is refused
+		return "cpu" // no requests arrive for it, or they are refused
 	})
 }
 

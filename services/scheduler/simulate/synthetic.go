@@ -13,24 +13,24 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Pattern is how requests come.
+// Pattern is how requests arrive.
 type Pattern string
 
 // The patterns.
 const (
-	// Poisson has them come independently of each other.
+	// Poisson requests arrive independently of each other.
 	Poisson Pattern = "poisson"
-	// Bursty has times without requests, of 80 ms on the average, between times of
-	// 20 ms in which they come as with Poisson at five times the rate.
+	// Bursty alternates between pauses of 80 ms on average and bursts of 20 ms on average, in which requests arrive
+	// as with Poisson at five times the rate.
 	Bursty Pattern = "bursty"
-	// Constant has them come at equal distances.
+	// Constant requests arrive at equal intervals.
 	Constant Pattern = "constant"
 )
 
-// burstOn and burstOff are the means of the times with and without requests.
+// burstOn and burstOff are the mean durations of bursts and pauses.
 const burstOn, burstOff = 20 * time.Millisecond, 80 * time.Millisecond
 
-// Distribution are numbers and how likely each is.
+// Distribution is a set of numbers and their probabilities.
 type Distribution []weighted
 
 type weighted struct {
@@ -38,8 +38,7 @@ type weighted struct {
 	weight float64
 }
 
-// ParseDistribution reads a number, or several with their weights, such as
-// 1:0.9,8:0.1.
+// ParseDistribution parses a number, or several with their weights, such as 1:0.9,8:0.1.
 func ParseDistribution(text string) (Distribution, error) {
 	var d Distribution
 	for part := range strings.SplitSeq(text, ",") {
@@ -57,7 +56,7 @@ func ParseDistribution(text string) (Distribution, error) {
 	return d, nil
 }
 
-// Max is the largest number.
+// Max returns the largest number.
 func (d Distribution) Max() (most int64) {
 	for _, w := range d {
 		most = max(most, w.value)
@@ -79,7 +78,7 @@ func (d Distribution) draw(rng *rand.Rand) int64 {
 	return d[len(d)-1].value
 }
 
-// Synthetic is a workload that is drawn.
+// Synthetic is a randomly generated workload.
 type Synthetic struct {
 	Limits core.Config
 	// Model is the model's name.
@@ -89,21 +88,21 @@ type Synthetic struct {
 	Rate     float64
 	Pattern  Pattern
 	Requests int
-	// Deadline is each request's time; 0 is none.
+	// Deadline is the time that each request has; 0 is none.
 	Deadline   time.Duration
 	BatchSizes Distribution
 	// Elements are the sizes of variable dimensions.
 	Elements Distribution
-	// Devices have Instances of the model each, and are of the Kind.
+	// Each of the Devices is of the Kind and has Instances instances of the model.
 	Devices, Instances int
 	Kind               string
 	Seed               uint64
 }
 
-// begin is when drawn workloads begin.
+// begin is when generated workloads start.
 const begin = mono.Time(time.Second)
 
-// Workload draws the workload.
+// Workload generates the workload.
 func (s *Synthetic) Workload() *Workload {
 	model := core.Model{Ref: infer.ModelRef{Name: s.Model, Version: 1, Generation: 1}, Config: s.Config}
 	w := &Workload{
@@ -127,14 +126,14 @@ func (s *Synthetic) Workload() *Workload {
 	return w
 }
 
-// times returns the times of arrival one after another.
+// times returns a function that returns successive arrival times.
 func (s *Synthetic) times(rng *rand.Rand) func() mono.Time {
 	next := s.Pattern.Times(s.Rate, rng)
 	return func() mono.Time { return begin.Add(time.Duration(next() * float64(time.Second))) }
 }
 
-// Times returns the times of arrival one after another, in seconds, of so many requests per
-// second on average. A pattern that is none of the known ones is Poisson.
+// Times returns a function that returns successive arrival times, in seconds, at the given average number of requests
+// per second. An unknown pattern is treated as Poisson.
 func (p Pattern) Times(rate float64, rng *rand.Rand) func() float64 {
 	at := 0.0
 	next := func() { at += rng.ExpFloat64() / rate }
@@ -146,7 +145,7 @@ func (p Pattern) Times(rate float64, rng *rand.Rand) func() float64 {
 		ends := rng.ExpFloat64() * burstOn.Seconds()
 		next = func() {
 			at += rng.ExpFloat64() / rate * share
-			for at > ends { // what is left goes on behind the pause
+			for at > ends { // the rest continues after the pause
 				pause := rng.ExpFloat64() * burstOff.Seconds()
 				at += pause
 				ends += pause + rng.ExpFloat64()*burstOn.Seconds()
@@ -159,8 +158,7 @@ func (p Pattern) Times(rate float64, rng *rand.Rand) func() float64 {
 	}
 }
 
-// inputs draws the shapes of a request's inputs, all of one size; nil where they do
-// not matter.
+// inputs draws the shapes of a request's inputs, all of the same size; nil if they do not matter.
 func inputs(c *modelconfig.Config, batchSize int64, elements Distribution, rng *rand.Rand) []infer.Tensor {
 	var list []infer.Tensor
 	variable, n := false, elements.draw(rng)

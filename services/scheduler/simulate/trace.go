@@ -15,19 +15,19 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/decisionlog"
 )
 
-// Trace is what a decision log tells.
+// Trace is the content of a decision log.
 type Trace struct {
 	Workload *Workload
-	// Costs are those of the executions, but for the first of each instance, and
-	// Way are their ways.
+	// Costs are the costs of the executions, except for the first of each instance. Way is the time before and after
+	// them.
 	Costs *Costs
 	Way   Way
 	// Recorded is what became of the requests.
 	Recorded *Report
 }
 
-// ReadTrace reads a decision log. A log that is cut off gives what comes before,
-// and an error that is [decisionlog.ErrTruncated].
+// ReadTrace reads a decision log. If the log is cut off, it returns what precedes the cut, and an error that is
+// [decisionlog.ErrTruncated].
 func ReadTrace(in io.Reader) (*Trace, error) {
 	log, err := decisionlog.NewReader(in)
 	if err != nil {
@@ -72,7 +72,7 @@ type tracer struct {
 	instances map[infer.InstanceID]*seen
 	usage     usage
 	decisions int
-	// way has the ways of batches, those before of instances that were free.
+	// way collects the overheads of batches; those before an execution only for instances that were free.
 	way   Way
 	leads bool
 }
@@ -82,7 +82,7 @@ type recorded struct {
 	units  []int32
 	size   int64
 	at     mono.Time
-	behind bool // another one was there
+	behind bool // another batch was there
 }
 
 // seen is an instance that was granted.
@@ -93,7 +93,7 @@ type seen struct {
 	under int // batches
 }
 
-// execution is one that was recorded.
+// execution is a recorded execution.
 type execution struct {
 	device
 	shape     uint8
@@ -114,7 +114,7 @@ func (t *tracer) step(s *decisionlog.Step) {
 			t.end(d.Unit, result{end: s.Now, outcome: failed, reason: d.Reason})
 		case core.Requeue, core.UnknownBatch:
 			t.forget(d.Batch)
-		default: // completions tell more than the decisions about them
+		default: // completions say more than the decisions about them
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (t *tracer) model(ref infer.ModelRef) int32 {
 	return m
 }
 
-// grant notes an instance. Further credits are what it gives back.
+// grant records an instance. Further grants only return its credits.
 func (t *tracer) grant(at mono.Time, e core.Event) {
 	g := *e.Grant
 	if t.instances[g.Instance] != nil {
@@ -185,8 +185,7 @@ func (t *tracer) grant(at mono.Time, e core.Event) {
 	t.change(at, e)
 }
 
-// lose forgets the instances of a worker. One that connects anew grants them
-// again.
+// lose forgets the instances of a worker. A worker that reconnects grants them again.
 func (t *tracer) lose(worker uint64) {
 	for id := range t.instances {
 		if id.Worker == worker {
@@ -195,7 +194,7 @@ func (t *tracer) lose(worker uint64) {
 	}
 }
 
-// submit notes a request when it comes first.
+// submit records the first submission of a request.
 func (t *tracer) submit(it *core.Item) {
 	if _, ok := t.requests[it.Work.Request]; ok || it.Work.Step != 0 || it.Work.Iteration != 0 {
 		return
@@ -234,7 +233,7 @@ func (t *tracer) dispatch(at mono.Time, d *decisionlog.Decision) {
 // forget forgets a batch that will not complete.
 func (t *tracer) forget(id infer.BatchID) { delete(t.batches, id) }
 
-// completed notes the ends of a batch's requests, and what it took.
+// completed records the ends of a batch's requests, and how long it took.
 func (t *tracer) completed(now mono.Time, e *core.Event) {
 	c := e.Ended
 	in := t.instances[c.Instance]
@@ -243,7 +242,7 @@ func (t *tracer) completed(now mono.Time, e *core.Event) {
 	}
 	b := t.batches[c.Batch]
 	if b == nil {
-		return // of a scheduler before
+		return // of an earlier scheduler
 	}
 	t.forget(c.Batch)
 	inTime, rows := int64(0), uint8(0)
@@ -284,7 +283,7 @@ func (t *tracer) completed(now mono.Time, e *core.Event) {
 	t.way.after = append(t.way.after, sample{c.Timing.Done, max(now.Sub(c.Timing.Done), 0)})
 }
 
-// ended is what a completion says of a unit.
+// ended returns the result that a completion reports for a unit.
 func ended(c *infer.InstanceFree, unit int, now mono.Time) result {
 	r := result{end: c.Timing.Done, outcome: executed}
 	if c.Executions == 0 || r.end == 0 {
@@ -302,7 +301,7 @@ func ended(c *infer.InstanceFree, unit int, now mono.Time) result {
 	return r
 }
 
-// trace is what the log told.
+// trace returns what the log contained.
 func (t *tracer) trace() *Trace {
 	for _, s := range t.firsts { // where nothing else is known
 		if t.costs.of[s.device] == nil {
@@ -320,8 +319,8 @@ func (t *tracer) trace() *Trace {
 	return &Trace{Workload: t.Workload, Costs: t.costs, Way: t.way, Recorded: r}
 }
 
-// ending reports whether a change takes something away when no request comes any
-// more: the server stopped, which the simulation need not have answered by then.
+// ending reports whether a change removes something after the last request: the server was stopping, and the
+// simulation may not have answered everything by then.
 func (t *tracer) ending(c Change) bool {
 	switch c.Event.Kind {
 	case core.Remove, core.Retire, core.WorkerLost:
@@ -330,8 +329,7 @@ func (t *tracer) ending(c Change) bool {
 	return false
 }
 
-// sort brings the arrivals into their order: requests are noted a moment after they
-// came.
+// sort sorts the arrivals: requests are recorded a moment after they arrived.
 func (t *tracer) sort() {
 	order := make([]int, len(t.Arrivals))
 	for i := range order {

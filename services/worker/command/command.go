@@ -1,5 +1,4 @@
-// Package command is the worker's program: its settings, and its wiring to the
-// other services.
+// Package command is the worker's program: its settings, and its wiring to the other services.
 package command
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker"
 )
 
-// Program is the worker's.
+// Program returns the worker's program.
 func Program() process.Program {
 	c := &Command{Worker: worker.Default()}
 	return process.Program{
@@ -47,7 +46,7 @@ type Command struct {
 	Process      process.Settings       `embed:""`
 }
 
-// Validate refuses what cannot be, with the reason config_invalid.
+// Validate rejects impossible settings, with the reason config_invalid.
 func (c *Command) Validate() error {
 	if err := errors.Join(c.Peers.Validate(), c.Process.Validate(), c.Host.Host().Validate()); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (c *Command) config(id, address string) (worker.Config, error) {
 	return config, config.Validate()
 }
 
-// device reads a kind and, after a colon, a number.
+// device parses a kind and, after a colon, a number.
 func device(text string) (d worker.Device, err error) {
 	kind, number, numbered := strings.Cut(text, ":")
 	switch kind {
@@ -98,8 +97,8 @@ func device(text string) (d worker.Device, err error) {
 	return d, nil
 }
 
-// StopTimeout is how long the program takes at most to stop: see [process.Program]. Settings that
-// are not valid do not run.
+// StopTimeout is how long the program takes at most to stop: see [process.Program]. It ignores errors, as invalid
+// settings never run.
 func (c *Command) StopTimeout() time.Duration {
 	config, _ := c.config("id", "")
 	return config.StopTimeout() + process.StopTimeout

@@ -13,8 +13,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker"
 )
 
-// keepMemory is how many bytes of free tensor memory the process keeps for the
-// next requests.
+// keepMemory is how many bytes of free tensor memory the process retains for the next requests.
 const keepMemory = 256 << 20
 
 func (c *Command) service(ctx context.Context, p *process.Process) (process.Service, error) {

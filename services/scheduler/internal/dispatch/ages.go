@@ -8,20 +8,20 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Ages shows how long the oldest request of each model version has waited. It
-// asks the core when it is collected, so that requests pay nothing for it.
+// Ages exports how long the oldest request of each model version has waited. It queries the core on collection, so
+// requests pay nothing for it.
 type Ages struct {
 	loop *Loop
 	age  *prometheus.Desc
 }
 
-// Ages makes the collector of the loop's queues.
+// Ages returns the collector of the loop's queue ages.
 func (l *Loop) Ages() *Ages {
 	return &Ages{loop: l, age: prometheus.NewDesc("nereid_scheduler_queue_age_seconds",
 		"How long the oldest of the requests that wait has waited; 0 if none does.", []string{"model", "version"}, nil)}
 }
 
-// Describe describes the family.
+// Describe sends the descriptor.
 func (a *Ages) Describe(out chan<- *prometheus.Desc) { out <- a.age }
 
 // Collect sends the age of each model version's queue.

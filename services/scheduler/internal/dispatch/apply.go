@@ -10,7 +10,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/stats"
 )
 
-// apply does what one decision about an event says.
+// apply carries out one decision about an event.
 func (l *Loop) apply(e *core.Event, d *core.Decision) {
 	switch d.Kind {
 	case core.Dispatch:
@@ -44,11 +44,11 @@ func (l *Loop) apply(e *core.Event, d *core.Decision) {
 	case core.WorkerGone:
 		delete(l.executors, d.Instance.Worker)
 		l.members.Gone(d.Instance.Worker, d.A != 0)
-	case core.Wait: // for those who keep decisions
+	case core.Wait: // only for recorders
 	}
 }
 
-// release releases the requests of the batch that have come back.
+// release releases the requests of a batch that the event returned.
 func release(e *core.Event, id infer.BatchID) {
 	for _, b := range e.Batches {
 		if b.ID == id {
@@ -72,8 +72,8 @@ func (l *Loop) dispatch(b *core.Batch) {
 	l.executors[b.Instance.Worker].Execute(&b.Batch)
 }
 
-// counted is how many of the items the statistics have as pending: all but
-// those that came before their model's configuration.
+// counted returns how many of the items the statistics count as pending: all but those that arrived before their
+// model's configuration.
 func counted(items []*core.Item) (n int) {
 	for _, it := range items {
 		if it != nil && it.Counted {
@@ -83,8 +83,8 @@ func counted(items []*core.Item) (n int) {
 	return n
 }
 
-// refuse ends a request that has not run. One whose content is gone goes back
-// to its gateway, which may know of a newer one.
+// refuse ends a request that has not run. If its content is gone, the request goes back to its gateway, which may
+// know a newer one.
 func (l *Loop) refuse(it *core.Item, reason errs.Reason, retry time.Duration) {
 	answer := infer.Refuse(it.Work, refusal(it.Request, reason).WithRetry(retry))
 	if reason == errs.ModelNotReady || reason == errs.NoWorker {
@@ -111,10 +111,9 @@ func (l *Loop) leftQueue(it *core.Item, reason errs.Reason) {
 	}
 }
 
-// fail ends a request that a worker ran which is gone or, without a batch, may
-// have run.
+// fail ends a request that ran on a worker that is gone or, if there is no batch, may have run.
 func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
-	err := refused(it.Model, reason, "the worker that ran the request is gone") // of an adopted one the model is not known
+	err := refused(it.Model, reason, "the worker that ran the request is gone") // the model of an adopted one is unknown
 	switch {
 	case it.Request == nil && reason == errs.SequenceLost:
 		err = iterationLost(it.Model)
@@ -134,12 +133,11 @@ func (l *Loop) fail(it *core.Item, b *core.Batch, reason errs.Reason) {
 	l.recycle(it)
 }
 
-// handOff ends a request that others finish: its worker or, where its gateway
-// is told a reason, that gateway. To a gateway that cannot be reached nothing is
-// said: it would take that for a word on what it submits again.
+// handOff ends a request that somebody else finishes: its worker or, if there is a reason to report, its gateway. An
+// unreachable gateway gets no answer: it would apply the answer to the request that it resubmits.
 //
-// A gateway that is told that a worker runs the request is also told which: if that
-// worker is lost, nobody answers.
+// A gateway that learns that a worker runs the request also learns which worker: if that worker is lost, nobody else
+// answers.
 func (l *Loop) handOff(d *core.Decision) {
 	it, b, reason := d.Item(), d.Members(), d.Reason
 	if b == nil {
@@ -160,9 +158,8 @@ func (l *Loop) handOff(d *core.Decision) {
 	l.recycle(it)
 }
 
-// abort stops waiting for a request that runs. Its deadline is answered here
-// and now; the executor may take long to hear, and a canceled client hears
-// nothing.
+// abort stops waiting for a running request. It answers a passed deadline immediately, since the executor may take
+// long to react; a canceled client gets no answer.
 func (l *Loop) abort(b *core.Batch, it *core.Item, reason errs.Reason) {
 	if reason == errs.DeadlineCompute {
 		l.responder.Respond(infer.Refuse(it.Work, refused(it.Model, reason, "the deadline passed while the request ran")))
@@ -188,9 +185,8 @@ func (l *Loop) requeue(b *core.Batch) {
 	}
 }
 
-// complete ends a unit of a batch or, where the decision names none, what is left
-// of it. What the event says of units is in the order of the batch, whatever has
-// ended before.
+// complete ends a unit of a batch or, if the decision names none, the rest of the batch. The event lists units in the
+// order of the batch, including those that have ended before.
 func (l *Loop) complete(e *core.Event, d *core.Decision) {
 	b, ended, first, end := d.Members(), e.Ended, 0, len(d.Members().Items)
 	if d.Unit != (infer.Unit{}) {
@@ -238,8 +234,8 @@ func (l *Loop) complete(e *core.Event, d *core.Decision) {
 	}
 }
 
-// again counts an iteration, each as a request of its own, as in Triton. Of one whose
-// end was lost nothing else is known.
+// again counts an iteration as a request of its own, as Triton does. If the report of its end was lost, nothing else
+// is known about it.
 func (l *Loop) again(e *core.Event, d *core.Decision) {
 	b, it := d.Members(), d.Item()
 	c := l.stats.Of(b.Model)
@@ -262,8 +258,7 @@ func (l *Loop) recycle(it *core.Item) {
 	l.items.Put(it)
 }
 
-// refusal is the error for a request that has not run, with Triton's text
-// where Triton has the case.
+// refusal returns the error for a request that has not run, with Triton's text where Triton has the same case.
 func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 	id := r.ID
 	if id == "" {
@@ -273,10 +268,10 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 	case errs.MaxQueueSize:
 		return refused(r.Model, reason, "[request id: %s] Exceeds maximum queue size", id)
 	case errs.QueueTimeout:
-		return refused(r.Model, reason, "Request timeout expired") // in Triton, too, without the request's id
+		return refused(r.Model, reason, "Request timeout expired") // Triton's text also lacks the request's id
 	case errs.CorrelationMissing:
 		return refused(r.Model, reason, "inference request to model '%s' must specify a non-zero or non-empty correlation ID", r.Model.Name)
-	case errs.BatchSizeExceeded: // of others the gateway has checked it
+	case errs.BatchSizeExceeded: // the gateway has checked other models' requests
 		return refused(r.Model, reason, "inference request to model '%s' must specify batch-size 1 due to requirements of sequence batcher", r.Model.Name)
 	case errs.SequenceNotStarted:
 		return refused(r.Model, reason, "inference request for sequence %s to model '%s' must specify the START flag on the first request of the sequence",
@@ -298,7 +293,7 @@ func refusal(r *infer.Request, reason errs.Reason) *errs.Error {
 		return refused(r.Model, reason, "[request id: %s] the deadline passed while the request waited", id)
 	case errs.DeadlineUnmeetable:
 		return refused(r.Model, reason, "[request id: %s] the request could not be expected to finish by its deadline", id)
-	case errs.DeadlineTooShort: // as clients say themselves when their deadline passes
+	case errs.DeadlineTooShort: // the text of clients when their own deadline passes
 		return refused(r.Model, reason, "Deadline Exceeded")
 	case errs.CallDeadlock:
 		return refused(r.Model, reason, "the call would wait for itself: every instance of model '%s', or what it needs, is held by batches that wait for the call; "+

@@ -9,7 +9,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Submit takes a request over, unless the loop has been stopped.
+// Submit takes ownership of a request, unless the loop has been stopped.
 func (l *Loop) Submit(r *infer.Request) error {
 	l.mu.Lock()
 	stopped := l.stopped
@@ -35,33 +35,31 @@ func (l *Loop) Cancel(id infer.RequestID) {
 	l.post(message{event: core.Event{Kind: core.Cancel, Unit: infer.Unit{Request: id}}})
 }
 
-// Configure makes a loaded content known.
+// Configure introduces a loaded content.
 func (l *Loop) Configure(ref infer.ModelRef, c *modelconfig.Config) {
 	l.stats.Add(ref, c)
 	l.post(message{event: core.Event{Kind: core.Configure, Model: &core.Model{Ref: ref, Config: c}}})
 }
 
-// Learned says what executions of a content took before.
+// Learned reports how long earlier executions of a content took.
 func (l *Loop) Learned(ref infer.ModelRef, costs []infer.Cost) {
 	l.post(message{event: core.Event{Kind: core.Learned, Model: &core.Model{Ref: ref}, Costs: costs}})
 }
 
-// Remove forgets a content when its instances have retired.
+// Remove forgets a content once its instances have retired.
 func (l *Loop) Remove(ref infer.ModelRef) {
 	l.post(message{event: core.Event{Kind: core.Remove, Model: &core.Model{Ref: ref}}})
 	l.stats.Remove(ref)
 }
 
-// BecomeLeader begins a leadership: the pool is the scheduler's under the epoch,
-// under which the store holds the history. What workers may have begun before is
-// waited for no longer than the timeout.
+// BecomeLeader starts a leadership of the pool under the epoch, under which the store holds the history. The core
+// waits for at most the timeout for reports of what workers may have started before.
 func (l *Loop) BecomeLeader(epoch uint64, h core.History, timeout time.Duration) {
 	l.post(message{event: core.Event{Kind: core.BecomeLeader, Epoch: epoch, History: h, Until: l.clock.Now().Add(timeout)}})
 }
 
-// StepDown ends the leadership. What waits goes back to its gateways as
-// scheduler_deposed, what runs is left to its workers, and all workers are
-// forgotten. It returns when that is done.
+// StepDown ends the leadership. Waiting requests return to their gateways as scheduler_deposed, running ones are left
+// to their workers, and all workers are forgotten. StepDown returns when that is done.
 func (l *Loop) StepDown() {
 	l.post(message{event: core.Event{Kind: core.StepDown}})
 	settled := make(chan bool, 1)
@@ -71,20 +69,19 @@ func (l *Loop) StepDown() {
 	}
 }
 
-// Recorded says that the store holds what Record of the version asked it to.
+// Recorded says that the store holds what the Record with that version asked for.
 func (l *Loop) Recorded(version uint64) {
 	l.post(message{event: core.Event{Kind: core.Recorded, Version: version}})
 }
 
-// LeaseHeld says which incarnation of a worker holds the lease of a key since a
-// revision.
+// LeaseHeld says which incarnation of a worker has held the lease of a key since a revision.
 func (l *Loop) LeaseHeld(key string, incarnation, revision uint64) {
 	l.post(message{event: core.Event{
 		Kind: core.LeaseHeld, Key: key, Instance: infer.InstanceID{Worker: incarnation}, Revision: revision,
 	}})
 }
 
-// LeaseEnded says that nobody holds the lease of a key since a revision.
+// LeaseEnded says that nobody has held the lease of a key since a revision.
 func (l *Loop) LeaseEnded(key string, revision uint64, released bool) {
 	l.post(message{event: core.Event{Kind: core.LeaseEnded, Key: key, Revision: revision, Released: released}})
 }
@@ -96,38 +93,35 @@ func (l *Loop) Attach(worker uint64, held infer.Held, e infer.Executor) {
 	l.post(message{event: core.Event{Kind: core.MemoryReported, Instance: id, Memory: held.Memory}})
 }
 
-// Detach forgets a worker and fails what ran there, or has it run again where
-// that is allowed.
+// Detach forgets a worker that has left. The requests that ran there fail, or run again where that is allowed.
 func (l *Loop) Detach(worker uint64) {
 	l.post(message{event: core.Event{Kind: core.WorkerLost, Instance: infer.InstanceID{Worker: worker}, Released: true}})
 }
 
-// instanceGrace is for how long what waits for a worker is kept that cannot be
-// reached: long enough for its lease to end if it is dead.
+// instanceGrace is how long requests that wait for an unreachable worker are retained: long enough for its lease to
+// end if it is dead.
 const instanceGrace = 6 * time.Second
 
-// Disconnect says that a worker cannot be reached, which says nothing about
-// what it runs: it attaches again, or its lease ends. The requests of its batches
-// under way are the loop's again.
+// Disconnect says that a worker cannot be reached, which says nothing about what it runs: it attaches again, or its
+// lease ends. The loop owns the requests of the worker's in-flight batches again.
 func (l *Loop) Disconnect(worker uint64, under []*infer.Batch) {
 	l.post(message{event: core.Event{
 		Kind: core.WorkerDisconnected, Instance: infer.InstanceID{Worker: worker}, Batches: under, Until: l.clock.Now().Add(instanceGrace),
 	}})
 }
 
-// Return takes a batch back that its worker has not taken over: its requests
-// wait again.
+// Return returns a batch that its worker has not accepted: its requests wait again.
 func (l *Loop) Return(b *infer.Batch, err error) {
 	l.post(message{event: core.Event{Kind: core.BatchReturned, Batches: []*infer.Batch{b}, Reason: errs.Of(err)}})
 }
 
-// Leave says that a gateway cannot be reached: what waits for it is dropped. It
-// submits again what it still wants.
+// Leave says that a gateway cannot be reached: its waiting requests are dropped. The gateway resubmits those that it
+// still wants.
 func (l *Loop) Leave(origin uint64) {
 	l.post(message{event: core.Event{Kind: core.GatewayDisconnected, Origin: origin}})
 }
 
-// Grant offers an instance's credits.
+// Grant adds credits of an instance.
 func (l *Loop) Grant(g infer.Grant) {
 	l.post(message{event: core.Event{Kind: core.Granted, Grant: &g}})
 }
@@ -137,7 +131,7 @@ func (l *Loop) Retire(id infer.InstanceID) {
 	l.post(message{event: core.Event{Kind: core.Retire, Instance: id}})
 }
 
-// InstanceFree says that an instance can take its next batch.
+// InstanceFree says that an instance can accept its next batch.
 func (l *Loop) InstanceFree(f *infer.InstanceFree) {
 	l.post(message{event: core.Event{Kind: core.InstanceFree, Ended: f}})
 }

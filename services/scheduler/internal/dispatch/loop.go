@@ -1,14 +1,13 @@
-// Package dispatch drives the scheduler's core: it passes events and the time to
-// it one at a time, and carries out its decisions.
+// Package dispatch drives the scheduler's core: it passes events and the time to the core one at a time, and carries
+// out its decisions.
 //
-// # One loop, no goroutine of its own on the path
+// # One loop, without a goroutine of its own on the path
 //
-// Events go into an inbox. A goroutine that posts an event while nobody works on
-// the inbox does the work itself, its own event first and then those that arrived
-// meanwhile. At low load, a request thus goes from the front end's goroutine to
-// the instance without waking another one; at high load, one goroutine decides
-// while the others only append. So that no caller works for the others forever,
-// it hands over to [Loop.Run]'s goroutine after a bounded number of events.
+// Events go into an inbox. A goroutine that posts an event while nobody works on the inbox does the work itself: its
+// own event first, then those that arrived in the meantime. At low load, a request thus goes from the front end's
+// goroutine to the instance without waking another one; at high load, one goroutine decides while the others only
+// append. To keep a caller from working for the others forever, it hands over to [Loop.Run]'s goroutine after a
+// bounded number of events.
 package dispatch
 
 import (
@@ -25,11 +24,10 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/internal/wake"
 )
 
-// turn is how many events a poster works off before it hands over.
+// turn is how many events a poster handles before it hands over.
 const turn = 256
 
-// Loop is the driver of one pool's core. Its methods are safe for concurrent
-// use and do not block.
+// Loop drives the core of one pool. Its methods are safe for concurrent use and do not block.
 type Loop struct {
 	clock     mono.Clock
 	responder infer.Responder
@@ -37,15 +35,15 @@ type Loop struct {
 	members   Membership
 	recorders []Recorder
 	wake      *wake.Up
-	more      chan struct{} // wakes Run to take the loop over
+	more      chan struct{} // makes Run take the loop over
 
 	mu      sync.Mutex
 	inbox   []message // guarded by mu
 	busy    bool      // somebody works on the inbox; guarded by mu
-	running bool      // Run has begun; guarded by mu
+	running bool      // Run has started; guarded by mu
 	stopped bool      // guarded by mu
 
-	// Owned by whoever has set busy.
+	// Owned by the goroutine that has set busy.
 	core      *core.Core
 	taken     []message
 	served    []stats.Served
@@ -54,47 +52,44 @@ type Loop struct {
 	items sync.Pool // of *core.Item
 }
 
-// message is an event, with a worker's executor if it connects one, or a look
-// at the core.
+// message is an event, with the worker's executor if it connects a worker, or a query of the core.
 type message struct {
 	event    core.Event
 	executor infer.Executor
 	look     func(*core.Core)
 }
 
-// Deps are what a Loop works with.
+// Deps are the dependencies of a Loop.
 type Deps struct {
 	Clock     mono.Clock
 	Responder infer.Responder
 	Stats     *stats.Set
 	Members   Membership
-	// Recorders are told of every step.
+	// Recorders are notified of every step.
 	Recorders []Recorder
 }
 
-// Recorder keeps the steps of the core. Its methods are called in turns, one at a
-// time; they do not block, and keep nothing that they are given.
+// Recorder records the steps of the core. Its methods are called alternately, one at a time. They must not block, and
+// must not retain their arguments.
 type Recorder interface {
-	// Event brings what enters the core now.
+	// Event reports an event that is about to enter the core.
 	Event(now mono.Time, e *core.Event)
-	// Decided brings what the core has decided about it.
+	// Decided reports what the core has decided about it.
 	Decided([]core.Decision)
 }
 
-// Membership takes what the core decides about workers. Its methods do not
-// block.
+// Membership handles the core's decisions about workers. Its methods do not block.
 type Membership interface {
-	// Record has the store hold the history, and then calls [Loop.Recorded].
+	// Record makes the store hold the history, and then calls [Loop.Recorded].
 	Record(version uint64, h core.History)
-	// Gone says that a worker counts as dead. It died unless it had given up its
-	// lease or left; one that has left may exit now.
+	// Gone says that a worker counts as dead. It died, unless it had given up its lease or left; a worker that has
+	// left may exit now.
 	Gone(worker uint64, died bool)
-	// Placed says on which worker a request runs that its gateway has submitted
-	// again.
+	// Placed says which worker runs a request that its gateway has resubmitted.
 	Placed(w infer.Work, worker uint64)
 }
 
-// New makes a loop whose events wait until [Loop.Run] is called.
+// New returns a loop whose events wait until [Loop.Run] is called.
 func New(config core.Config, deps Deps) (*Loop, error) {
 	l := &Loop{
 		clock: deps.Clock, responder: deps.Responder, stats: deps.Stats, members: deps.Members, recorders: deps.Recorders,
@@ -112,9 +107,8 @@ func New(config core.Config, deps Deps) (*Loop, error) {
 	return l, nil
 }
 
-// Run works until ctx is done. Then requests are refused as draining; what is
-// queued or runs is still finished by the events that end it. Nothing is
-// decided before [Loop.BecomeLeader].
+// Run works until ctx is done. From then on it refuses new requests as draining; queued and running ones are still
+// finished by the events that end them. Nothing is decided before [Loop.BecomeLeader].
 func (l *Loop) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.running = true
@@ -126,7 +120,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// takeOver works off the inbox for posters that have done their turn.
+// takeOver works off the inbox for posters whose turn is over.
 func (l *Loop) takeOver(ctx context.Context) error {
 	l.drain()
 	for {
@@ -140,8 +134,7 @@ func (l *Loop) takeOver(ctx context.Context) error {
 	}
 }
 
-// stop refuses what comes from now on and leaves the inbox to the posters,
-// who are few by now.
+// stop refuses new requests from now on and leaves the inbox to the posters, of which few are left.
 func (l *Loop) stop() {
 	l.mu.Lock()
 	l.stopped = true
@@ -153,7 +146,7 @@ func (l *Loop) stop() {
 	}
 }
 
-// post adds a message and, if nobody works on the inbox, does.
+// post adds a message and, if nobody works on the inbox, works it off.
 func (l *Loop) post(m message) {
 	l.mu.Lock()
 	l.inbox = append(l.inbox, m)
@@ -166,7 +159,7 @@ func (l *Loop) post(m message) {
 	l.drain()
 }
 
-// drain works off the inbox, for at most a turn. The caller has set busy.
+// drain works off the inbox, for at most one turn. The caller has set busy.
 func (l *Loop) drain() {
 	for worked := 0; l.take(worked); worked += len(l.taken) {
 		for i := range l.taken {
@@ -176,8 +169,8 @@ func (l *Loop) drain() {
 	}
 }
 
-// take swaps the inbox for an empty one. If it is empty the loop is given up;
-// if the turn is over it is handed over.
+// take swaps the inbox for an empty one. If it is empty, the caller stops working on it; if the turn is over, Run
+// takes over.
 func (l *Loop) take(worked int) bool {
 	clear(l.taken)
 	l.mu.Lock()
@@ -187,7 +180,7 @@ func (l *Loop) take(worked int) bool {
 		return false
 	}
 	if worked >= turn && !l.stopped {
-		l.more <- struct{}{} // has room: only who works on the inbox sends
+		l.more <- struct{}{} // never blocks: only the goroutine that works on the inbox sends
 		return false
 	}
 	l.inbox, l.taken = l.taken[:0], l.inbox

@@ -7,8 +7,7 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Queues tells what waits and runs, by model, version and generation; nil
-// before Run.
+// Queues returns the waiting and running requests by model, version and generation; nil before Run.
 func (l *Loop) Queues() []infer.Queue {
 	queues := l.queues()
 	now := l.clock.Now()
@@ -24,11 +23,10 @@ func (l *Loop) Queues() []infer.Queue {
 	return list
 }
 
-// Load is how much waits and runs in the pool; zero before Run.
+// Load returns how many requests wait and run in the pool; zero before Run.
 func (l *Loop) Load() core.Load { return look(l, (*core.Core).Load) }
 
-// Costs returns what the executions of a model have taken, and how many there were;
-// nothing before Run.
+// Costs returns how long the executions of a model have taken, and how many there were; nothing before Run.
 func (l *Loop) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 	l.Between(func(c *core.Core) { list, executions = c.Costs(ref) })
 	return list, executions
@@ -36,14 +34,14 @@ func (l *Loop) Costs(ref infer.ModelRef) (list []infer.Cost, executions int) {
 
 func (l *Loop) queues() map[infer.ModelRef]core.Queue { return look(l, (*core.Core).Queues) }
 
-// look asks the core between two events. The answer is zero before Run.
+// look queries the core between two events. The answer is zero before Run.
 func look[T any](l *Loop, ask func(*core.Core) T) (answer T) {
 	l.Between(func(c *core.Core) { answer = ask(c) })
 	return answer
 }
 
-// Between calls f between two events, and returns when it has; not before Run, since
-// nobody works on the inbox then.
+// Between calls f between two events and waits for it to return. Before Run it returns without calling f, since
+// nobody works on the inbox.
 func (l *Loop) Between(f func(*core.Core)) {
 	l.mu.Lock()
 	running := l.running

@@ -8,14 +8,14 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Resources shows what the rate limiter shares out, and what waits for it. It asks
-// the core when it is collected.
+// Resources exports the rate limiter's resources and the requests that wait for them. It queries the core on
+// collection.
 type Resources struct {
 	loop                 *Loop
 	waiting, used, units *prometheus.Desc
 }
 
-// Resources makes the collector of the loop's rate limiter.
+// Resources returns the collector of the loop's rate limiter.
 func (l *Loop) Resources() *Resources {
 	of := []string{"resource", "device"}
 	return &Resources{
@@ -28,14 +28,14 @@ func (l *Loop) Resources() *Resources {
 	}
 }
 
-// Describe describes the families.
+// Describe sends the descriptors.
 func (r *Resources) Describe(out chan<- *prometheus.Desc) {
 	out <- r.waiting
 	out <- r.used
 	out <- r.units
 }
 
-// Collect sends what waits of each model version, and each resource.
+// Collect sends the waiting requests of each model version, and each resource.
 func (r *Resources) Collect(out chan<- prometheus.Metric) {
 	type version struct{ model, number string }
 	waiting := make(map[version]int)

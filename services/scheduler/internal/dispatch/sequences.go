@@ -8,14 +8,14 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Sequences shows how many sequences each model version has, and how they end. It
-// asks the core when it is collected, so that requests pay nothing for it.
+// Sequences exports how many sequences each model version has, and how they end. It queries the core on collection,
+// so requests pay nothing for it.
 type Sequences struct {
 	loop                *Loop
 	live, backlog, ends *prometheus.Desc
 }
 
-// Sequences makes the collector of the loop's sequences.
+// Sequences returns the collector of the loop's sequences.
 func (l *Loop) Sequences() *Sequences {
 	labels := []string{"model", "version"}
 	return &Sequences{
@@ -30,7 +30,7 @@ func (l *Loop) Sequences() *Sequences {
 	}
 }
 
-// Describe describes the families.
+// Describe sends the descriptors.
 func (s *Sequences) Describe(out chan<- *prometheus.Desc) {
 	out <- s.live
 	out <- s.backlog

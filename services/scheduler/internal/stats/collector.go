@@ -4,9 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Describe describes nothing: a model's tags become labels, so that the
-// series of one family may differ in theirs, which only an unchecked
-// collector may do.
+// Describe sends nothing: a model's tags become labels, so the series of one family may have different labels, which
+// only an unchecked collector may send.
 func (s *Set) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.
@@ -20,15 +19,15 @@ func (s *Set) Collect(out chan<- prometheus.Metric) {
 	s.batchRows.Collect(out)
 }
 
-// families are the descriptions of Triton's families, in its words, with the
-// labels of one model version. Durations are those of successful requests.
+// families are the descriptors of Triton's families, with Triton's texts and the labels of one model version.
+// Durations are those of successful requests.
 type families struct {
 	success, failure, count, executions, pending *prometheus.Desc
 	request, queue, input, infer, output         *prometheus.Desc
-	cache                                        *cacheFamilies // nil where the model's responses are not cached
+	cache                                        *cacheFamilies // nil if the model's responses are not cached
 }
 
-// cacheFamilies are those of models whose responses may be cached.
+// cacheFamilies are the families of models whose responses may be cached.
 type cacheFamilies struct{ hits, misses, hitTime, missTime *prometheus.Desc }
 
 func newCacheFamilies(labels prometheus.Labels) *cacheFamilies {

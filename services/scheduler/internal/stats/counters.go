@@ -1,6 +1,5 @@
-// Package stats counts the outcomes of requests per model version, and exports
-// the counts as Prometheus metrics: Triton's nv_inference_* families with
-// their names, labels and units, and Nereid's own.
+// Package stats counts the outcomes of requests per model version, and exports the counts as Prometheus metrics:
+// Triton's nv_inference_* families with their names, labels and units, and Nereid's own.
 package stats
 
 import (
@@ -27,14 +26,13 @@ const (
 	failures
 )
 
-// failureLabels are Triton's values of the reason label.
+// String returns Triton's value of the reason label.
 func (f failure) String() string { return [...]string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}[f] }
 
-// Counters are the counts of one model version. They are safe for concurrent
-// use.
+// Counters are the counts of one model version. They are safe for concurrent use.
 type Counters struct {
 	*inFlight
-	slots     uint64 // of a batch: the most rows it can have
+	slots     uint64 // the most rows that a batch can have
 	decoupled bool
 	stages    stages
 	own       ownSeries
@@ -43,26 +41,26 @@ type Counters struct {
 	mu      sync.Mutex
 	totals  totals                           // guarded by mu
 	batches map[int64]*infer.BatchStatistics // by size; guarded by mu
-	// responses are those of a decoupled model by their index; guarded by mu.
+	// responses are the counts of a decoupled model's responses by index; guarded by mu.
 	responses []infer.ResponseStatistics
 }
 
-// inFlight are the requests that a version has now. They are in flight while
-// the version is unloaded and loaded again, and end as others began them.
+// inFlight counts the requests that a version currently has. They stay in flight when the version is unloaded and
+// loaded again, and later Counters count their end.
 type inFlight struct{ pending, running atomic.Int64 }
 
 func (f *inFlight) any() bool { return f.pending.Load() != 0 || f.running.Load() != 0 }
 
-// totals are what a version has done since it was loaded.
+// totals count what a version has done since it was loaded.
 type totals struct {
 	failed     [failures]uint64
 	inferences uint64
 	executions uint64
 	rows       uint64    // of batches that ran
-	slots      uint64    // that those had room for
+	slots      uint64    // the rows that those batches could have had
 	last       mono.Time // end of the last execution; 0 is none
 	fail       infer.Tally
-	// Of successful requests; the phases of the model leave out cache hits.
+	// Of successful requests; the model's phases exclude cache hits.
 	request, queue, input, infer, output infer.Tally
 	hit, miss                            infer.Tally // of the response cache
 }
@@ -70,22 +68,20 @@ type totals struct {
 // Submitted counts a request that has arrived.
 func (c *Counters) Submitted() { c.pending.Add(1) }
 
-// Refused counts a request that ended without having run, so long after its
-// arrival.
+// Refused counts a request that ended without having run, the given time after its arrival.
 func (c *Counters) Refused(reason errs.Reason, after time.Duration) {
 	c.fail(failureOf(reason), after)
 	c.own.refused(reason)
 }
 
-// Started counts submitted requests that do not wait any more.
+// Started counts submitted requests that no longer wait.
 func (c *Counters) Started(requests int) { c.pending.Add(int64(-requests)) }
 
-// Runs counts requests that have been dispatched, or with a negative number
-// are done.
+// Runs counts requests that have been dispatched or, with a negative number, are done.
 func (c *Counters) Runs(requests int) { c.running.Add(int64(requests)) }
 
-// CacheUsed counts what the response cache did for a request. A hit is a successful
-// request that has not waited; what becomes of a miss is counted apart.
+// CacheUsed counts the use of the response cache for a request. A hit is a successful request that has not waited;
+// the outcome of a miss is counted separately.
 func (c *Counters) CacheUsed(hit bool, took time.Duration) {
 	c.mu.Lock()
 	if hit {
@@ -99,9 +95,8 @@ func (c *Counters) CacheUsed(hit bool, took time.Duration) {
 	c.times.cacheUsed(hit, took)
 }
 
-// EnsembleEnded counts a request for an ensemble, whose phases are the sums of its steps'.
-// As in Triton it has not waited, whatever its steps have, and the reason of a failure
-// counts with the step.
+// EnsembleEnded counts a request for an ensemble, whose phases are the sums of its steps' phases. As in Triton, the
+// request has not waited, even if its steps have, and the reason of a failure counts with the step.
 func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
 	if e.Failed {
 		c.fail(other, e.Time)
@@ -121,7 +116,7 @@ func (c *Counters) EnsembleEnded(e *infer.EnsembleEnd, at mono.Time) {
 	c.batchLocked(e.BatchSize, e.Input, e.Infer, e.Output)
 }
 
-// Lost counts a request whose worker went away so long after its arrival.
+// Lost counts a request whose worker was lost the given time after the request's arrival.
 func (c *Counters) Lost(after time.Duration) { c.fail(other, after) }
 
 func (c *Counters) fail(f failure, after time.Duration) {
@@ -134,26 +129,24 @@ func (c *Counters) fail(f failure, after time.Duration) {
 type Served struct {
 	Outcome infer.Outcome
 	Rows    int64
-	// Again says that this was one iteration, and not the last: of its responses the
-	// last one tells.
+	// Again says that this was one iteration, but not the last. Responses are counted with the last one.
 	Again bool
 	// Enqueued is when the request entered the scheduler.
 	Enqueued mono.Time
-	// Queued is when it began to wait for this iteration; 0 is Enqueued.
+	// Queued is when it started to wait for this iteration; 0 means Enqueued.
 	Queued mono.Time
 	// Dispatched is when its batch left the queue.
 	Dispatched mono.Time
-	// FirstResponse is when the first of several responses was given; 0 if
-	// the only one was given when the batch was done.
+	// FirstResponse is when the first of several responses was sent; 0 if the only one was sent when the batch was
+	// done.
 	FirstResponse mono.Time
-	// Responses are those of a decoupled model, if they were several or none.
+	// Responses are those of a decoupled model, if there were several or none.
 	Responses infer.UnitResponses
 }
 
 func (r *Served) queued() mono.Time { return cmp.Or(r.Queued, r.Enqueued) }
 
-// Completed counts a batch and its requests, all at once: whoever reads the
-// counts meanwhile sees all of them or none.
+// Completed counts a batch and its requests atomically: a concurrent reader of the counts sees all of them or none.
 func (c *Counters) Completed(done *infer.InstanceFree, requests []Served) {
 	c.add(done, requests)
 	if done.Executions > 0 {
@@ -181,8 +174,8 @@ func (c *Counters) add(done *infer.InstanceFree, requests []Served) {
 	}
 }
 
-// respondedLocked counts the responses to a request. One of which no times are told
-// had one, in the time of its batch.
+// respondedLocked counts the responses to a request. A request without reported times had one response, which took as
+// long as its batch.
 func (c *Counters) respondedLocked(r *Served, timing *infer.Timing) {
 	times := r.Responses.Times
 	if len(times) == 0 {
@@ -202,7 +195,7 @@ func (c *Counters) respondedLocked(r *Served, timing *infer.Timing) {
 			s.Empty.Add(d)
 		default:
 			s.Infer.Add(d)
-			s.Output.Add(0) // a backend gives a response when it is whole
+			s.Output.Add(0) // a backend sends only complete responses
 			s.Success.Add(d)
 		}
 	}
@@ -243,15 +236,14 @@ func (t *totals) fails(f failure, after time.Duration) {
 	t.fail.Add(after)
 }
 
-// snapshot returns the totals of one moment.
+// snapshot returns a consistent copy of the totals.
 func (c *Counters) snapshot() totals {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.totals
 }
 
-// Statistics returns the counts of one moment. wall converts the time of the
-// last execution.
+// Statistics returns a consistent copy of the counts. wall converts the time of the last execution.
 func (c *Counters) Statistics(wall func(mono.Time) time.Time) infer.Statistics {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,7 +273,7 @@ func failureOfOutcome(o infer.Outcome) failure {
 	return backend
 }
 
-// failureOf sorts a reason into Triton's four.
+// failureOf maps a reason to one of Triton's four.
 func failureOf(reason errs.Reason) failure {
 	switch reason {
 	case errs.Canceled:

@@ -12,29 +12,28 @@ import (
 
 const firstResponse = "nv_inference_first_response_histogram_ms"
 
-// A summary is over the last minute, which advances in twelve-second steps.
+// A summary covers the last minute, which advances in twelve-second steps.
 const (
 	window      = time.Minute
 	windowSteps = 5
 )
 
-// distributions are one model version's histograms and summaries. They are
-// nil where they are not shown.
+// distributions are one model version's histograms and summaries; nil where they are disabled.
 type distributions struct {
 	first                       prometheus.Histogram
 	queue, input, infer, output prometheus.Summary
-	// request is nil where responses are cached, since hits and others together
-	// have no quantile that tells anything; hit and miss are nil elsewhere.
+	// request is nil if responses are cached, since no quantile over both hits and other requests is meaningful; hit
+	// and miss are nil otherwise.
 	request, hit, miss prometheus.Summary
 }
 
-// newDistributions makes what l shows of a model, or nil if that is nothing.
+// newDistributions returns the distributions that l enables for a model, or nil if there are none.
 func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Config) *distributions {
 	if !l.Histograms && !l.Summaries {
 		return nil
 	}
 	d := new(distributions)
-	if l.Histograms && c.Decoupled { // of others the request's duration says it
+	if l.Histograms && c.Decoupled { // for other models the request's duration is the same
 		d.first = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: firstResponse, ConstLabels: labels, Buckets: firstBuckets(c),
 			Help: "Time from the arrival of a decoupled model's requests to their first response, in milliseconds.",
@@ -46,7 +45,7 @@ func newDistributions(l Latencies, labels prometheus.Labels, c *modelconfig.Conf
 	return d
 }
 
-// firstBuckets are those of the model's own configuration, or Triton's.
+// firstBuckets returns the buckets of the model's configuration, or Triton's.
 func firstBuckets(c *modelconfig.Config) []float64 {
 	if own := c.HistogramBuckets[firstResponse]; len(own) > 0 {
 		return own
@@ -74,7 +73,7 @@ func (d *distributions) summaries(objectives map[float64]float64, labels prometh
 	d.output = summary("nv_inference_compute_output_summary_us", "Summary of inference compute output duration in microseconds (does not include cached requests)")
 }
 
-// observe takes the requests of a batch that have had a response.
+// observe records the requests of a batch that have had a response.
 func (d *distributions) observe(done *infer.InstanceFree, requests []Served) {
 	if d == nil {
 		return
@@ -102,7 +101,7 @@ func (d *distributions) succeeded(r *Served, t *infer.Timing) {
 	d.output.Observe(micros(t.Output()))
 }
 
-// cacheUsed takes what the response cache did for a request.
+// cacheUsed records the use of the response cache for a request.
 func (d *distributions) cacheUsed(hit bool, took time.Duration) {
 	switch {
 	case d == nil || d.hit == nil:

@@ -1,5 +1,4 @@
-// Package trail remembers the core's decisions about recent requests, to explain
-// them.
+// Package trail remembers the core's decisions about recent requests, to explain them.
 package trail
 
 import (
@@ -13,12 +12,11 @@ import (
 	"github.com/nereid-serving/nereid/services/scheduler/core"
 )
 
-// Trail is a recorder of the core's steps: see dispatch.Recorder. Its other methods are
-// called between two steps.
+// Trail records the core's steps: see dispatch.Recorder. Its other methods must be called between two steps.
 type Trail struct {
 	now    mono.Time
 	recent ring.Ring[record]
-	waits  map[infer.Unit]wait // of what waits though an instance is free
+	waits  map[infer.Unit]wait // of units that wait although an instance is free
 }
 
 // record is how a unit left the queue.
@@ -26,9 +24,9 @@ type record struct {
 	unit      infer.Unit
 	model     infer.ModelRef
 	enqueued  mono.Time
-	predicted mono.Time // when it was expected to be done as it came; 0 where it had no deadline
+	predicted mono.Time // when it was expected to be done, as estimated on arrival; 0 without a deadline
 	decided   mono.Time
-	reason    errs.Reason // why it was refused or has failed; empty where it was dispatched
+	reason    errs.Reason // why it was refused or has failed; empty if it was dispatched
 	short     time.Duration
 	batch     infer.BatchID
 	instance  infer.InstanceID
@@ -37,24 +35,24 @@ type record struct {
 	wait      wait // of its batch
 }
 
-// wait is for what the first of a batch waited last, though an instance was free.
+// wait is what the first unit of a batch last waited for although an instance was free.
 type wait struct {
 	since  mono.Time
-	reason errs.Reason // none is that others may join
+	reason errs.Reason // empty means that others may join
 }
 
-// mostWaits bounds the waits that are remembered of units that are not dispatched.
+// mostWaits limits the remembered waits of units that are not dispatched.
 const mostWaits = 4096
 
-// New makes a trail of so many units.
+// New returns a trail that remembers at most the given number of units.
 func New(most int) *Trail {
 	return &Trail{recent: ring.New[record](most), waits: make(map[infer.Unit]wait)}
 }
 
-// Event notes the time.
+// Event records the time.
 func (t *Trail) Event(now mono.Time, _ *core.Event) { t.now = now }
 
-// Decided notes what becomes of units.
+// Decided records what becomes of units.
 func (t *Trail) Decided(list []core.Decision) {
 	for i := range list {
 		switch d := &list[i]; d.Kind {
@@ -101,13 +99,12 @@ func (t *Trail) dispatched(d *core.Decision) {
 	}
 }
 
-// left begins the record of a unit that leaves the queue now.
+// left returns the record of a unit that leaves the queue now.
 func (t *Trail) left(it *core.Item) record {
 	return record{unit: it.Unit(), model: it.Model, enqueued: it.Enqueued, predicted: it.Predicted, decided: t.now}
 }
 
-// Of returns what was decided about the units of a request, in the order of the decisions;
-// nil if nothing is known.
+// Of returns the decisions about the units of a request, in order; nil if nothing is known.
 func (t *Trail) Of(request infer.RequestID) (list []infer.ExplainedDecision) {
 	for r := range t.recent.All() {
 		if r.unit.Request == request {
@@ -137,7 +134,7 @@ func (r *record) explain() infer.ExplainedDecision {
 	return e
 }
 
-// waitedFor says what a wait is for.
+// waitedFor describes what a wait is for.
 func waitedFor(reason errs.Reason) string {
 	switch reason {
 	case "":

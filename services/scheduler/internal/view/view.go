@@ -1,5 +1,5 @@
-// Package view converts the bucket models to the models that the scheduler's core
-// configures and removes: one entry for each loaded content that may run.
+// Package view converts the bucket models to the models that the scheduler's core configures and removes: one entry
+// for each loaded content that may run.
 package view
 
 import (
@@ -11,7 +11,7 @@ import (
 	nereidv1 "github.com/nereid-serving/nereid/proto/nereid/v1"
 )
 
-// Loop is what the view tells.
+// Loop receives the view's changes.
 type Loop interface {
 	Configure(infer.ModelRef, *modelconfig.Config)
 	Remove(infer.ModelRef)
@@ -24,16 +24,14 @@ type View struct {
 	known map[string]map[infer.ModelRef]bool // by the model's key
 }
 
-// New makes an empty view of the models of a pool.
+// New returns an empty view of the models of a pool.
 func New(loop Loop, pool string) *View {
 	return &View{loop: loop, pool: pool, known: make(map[string]map[infer.ModelRef]bool)}
 }
 
-// Set takes the value of a model's key, nil if it is gone. One of another pool
-// is as good as gone. Contents that are new in it
-// are configured; contents that are gone from it are removed, which lets them
-// finish what they have. The error says why a configuration cannot be used;
-// then nothing changes.
+// Set applies the value of a model's key; nil means that the model is gone. A model of another pool counts as gone.
+// Set configures the contents that are new in the value and removes those that are no longer in it, which lets them
+// finish their requests. The error says why a configuration cannot be used; then nothing changes.
 func (c *View) Set(key string, v *nereidv1.ModelValue) error {
 	if cmp.Or(v.GetPool(), infer.DefaultPool) != c.pool {
 		v = nil
@@ -62,7 +60,7 @@ func (c *View) Set(key string, v *nereidv1.ModelValue) error {
 	return nil
 }
 
-// contents gives what should serve and what serves until that is ready.
+// contents returns what should serve, and what serves until that is ready.
 func contents(id infer.ModelID, v *nereidv1.ModelValue) (map[infer.ModelRef]*modelconfig.Config, error) {
 	if v == nil || v.GetProblem() != "" {
 		return nil, nil

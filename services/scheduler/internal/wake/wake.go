@@ -1,9 +1,8 @@
-// Package wake is the scheduler's one wake-up: a timer that fires within tens
-// of microseconds whether the process is idle or busy.
+// Package wake is the scheduler's only wake-up: a timer that fires within tens of microseconds whether the process is
+// idle or busy.
 //
-// A Go timer alone is late by up to a millisecond in an idle process, because
-// the runtime then sleeps in epoll_wait with that resolution. A timerfd alone is
-// late when all threads are busy, because nobody polls. Each is precise where the
+// A Go timer alone is up to a millisecond late in an idle process, because the runtime then sleeps in epoll_wait with
+// that resolution. A timerfd alone is late when all threads are busy, because nobody polls. Each is precise where the
 // other is not, so both are armed and the first to fire wins.
 package wake
 
@@ -20,9 +19,8 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// Up is one wake-up. Set is for one goroutine at a time; the function may be
-// called from others, also when the time has not quite come or nothing is set
-// any more.
+// Up is one wake-up. Only one goroutine at a time may call Set. Other goroutines may call the fire function, even
+// slightly early, or when nothing is set any more.
 type Up struct {
 	clock mono.Clock
 	fire  func()
@@ -35,7 +33,7 @@ type Up struct {
 	timer  *time.Timer
 }
 
-// New makes a wake-up that calls fire, which must not block. Close frees it.
+// New returns a wake-up that calls fire, which must not block. Close frees it.
 func New(clock mono.Clock, fire func()) (*Up, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -63,9 +61,8 @@ func (u *Up) Run(ctx context.Context) error {
 	}
 }
 
-// Set asks to be woken at the given time, 0 for not at all. A wake-up that is
-// armed for an earlier time is left as it is: it rings early, and the caller
-// sets it anew. So most calls cost no system call.
+// Set asks to be woken at the given time; 0 changes nothing. A wake-up that is armed for an earlier time stays: it
+// rings early, and the caller sets it again. So most calls cost no system call.
 func (u *Up) Set(at mono.Time) {
 	if at == 0 {
 		return
@@ -79,13 +76,12 @@ func (u *Up) Set(at mono.Time) {
 	left := max(at.Sub(u.clock.Now()), 1)
 	u.timer.Reset(left)
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(left))}
-	// The descriptor is ours and the time is positive: this cannot fail, and
-	// the Go timer is there if it does.
+	// The descriptor is ours and the time is positive, so this cannot fail; if it does, the Go timer remains.
 	_ = unix.TimerfdSettime(u.fd, 0, &spec, nil)
 }
 
-// Close frees the timers after Run has returned. Set does nothing from then on:
-// the descriptor's number may be another's.
+// Close frees the timers after Run has returned. From then on Set does nothing: the descriptor's number may have been
+// reused.
 func (u *Up) Close() error {
 	u.mu.Lock()
 	u.closed = true

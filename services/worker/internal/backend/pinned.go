@@ -2,17 +2,17 @@ package backend
 
 import "sync/atomic"
 
-// PinnedMemory counts the memory of the host that stays in its place, so that GPUs copy from
-// and to it by themselves. It is safe for concurrent use; nil has none.
+// PinnedMemory accounts for pinned host memory, which GPUs read and write directly. It is safe for concurrent use;
+// nil has none.
 type PinnedMemory struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// NewPinnedMemory allows so many bytes.
+// NewPinnedMemory returns an account with the given limit in bytes.
 func NewPinnedMemory(limit int64) *PinnedMemory { return &PinnedMemory{limit: limit} }
 
-// Take takes bytes, or reports that there are not so many.
+// Take reserves bytes, or reports that there are not enough.
 func (p *PinnedMemory) Take(bytes int64) bool {
 	if p == nil {
 		return false
@@ -24,10 +24,10 @@ func (p *PinnedMemory) Take(bytes int64) bool {
 	return true
 }
 
-// Give gives bytes back.
+// Give returns bytes.
 func (p *PinnedMemory) Give(bytes int64) { p.used.Add(-bytes) }
 
-// Bytes are those that there may be, and those in use.
+// Bytes returns the limit and the bytes in use.
 func (p *PinnedMemory) Bytes() (limit, used int64) {
 	if p == nil {
 		return 0, 0

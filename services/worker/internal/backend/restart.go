@@ -1,16 +1,16 @@
 package backend
 
-// Condition is how an instance is, in which it may change.
+// Condition is the condition of an instance, which may change.
 type Condition struct {
-	// Away is why the instance is not there for a while, such as one whose process has
-	// ended and is started again: what it is given fails. Nil if it is there.
+	// Away is why the instance is temporarily unavailable, for example because its process has ended and is being
+	// restarted: batches that it receives fail. Nil if it is available.
 	Away error
-	// Unready is why the model says of an instance that is there that it is not ready.
-	// It takes batches all the same.
+	// Unready is why the model says that an available instance is not ready. The instance accepts batches all the
+	// same.
 	Unready error
 }
 
-// Cause is why the instance is not ready; nil if it is.
+// Cause returns why the instance is not ready; nil if it is.
 func (c Condition) Cause() error {
 	if c.Away != nil {
 		return c.Away
@@ -18,10 +18,10 @@ func (c Condition) Cause() error {
 	return c.Unready
 }
 
-// Changing is an instance that is not always there, or ready.
+// Changing is an instance that is not always available, or ready.
 type Changing interface {
-	// Watch sets what is told how the instance is: of each change, and at once if it is
-	// away or not ready. One call follows the other, and none of what was set before is
-	// under way when Watch returns. A tell of nil is told nothing.
+	// Watch sets a function to be notified of each change of the instance's condition, and immediately if the
+	// instance is away or not ready. Calls do not overlap, and no call of a previously set function is running when
+	// Watch returns. A nil tell is not called.
 	Watch(tell func(Condition))
 }

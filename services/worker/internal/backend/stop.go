@@ -5,20 +5,18 @@ import (
 	"time"
 )
 
-// StopGrace is how long an instance may take to end what is given up, before it is
-// stopped or left behind.
+// StopGrace is how long an instance may take to end canceled work before it is stopped or left behind.
 const StopGrace = 2 * time.Second
 
-// Stopper is an instance that can be ended whatever it is at.
+// Stopper is an instance that can be stopped whatever it is doing.
 type Stopper interface {
-	// Stop ends the batches that are under way, which fail, and a Close that waits for
-	// the model. No batch comes after it, only Close. It is called from any goroutine and
-	// more than once, does not wait, and reports false if the instance cannot be stopped.
+	// Stop ends the batches in flight, which fail, and a Close that waits for the model. After it, no batch arrives,
+	// only Close. Any goroutine may call it, more than once. It does not wait, and reports false if the instance
+	// cannot be stopped.
 	Stop() bool
 }
 
-// WithGrace returns a context that is done [StopGrace] after ctx. The function
-// that it returns frees what it has.
+// WithGrace returns a context that is done [StopGrace] after ctx. The returned function frees its resources.
 func WithGrace(ctx context.Context) (late context.Context, free context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	unhook := context.AfterFunc(ctx, func() {
@@ -36,8 +34,8 @@ func WithGrace(ctx context.Context) (late context.Context, free context.CancelFu
 	}
 }
 
-// Await waits until ended is closed, and stops the instance for that when late is
-// done. It reports false if that cannot be.
+// Await waits until ended is closed, and stops the instance if necessary when late is done. It reports false if the
+// instance cannot be stopped.
 func Await(late context.Context, in Instance, ended <-chan struct{}) bool {
 	select {
 	case <-ended:
@@ -51,7 +49,7 @@ func Await(late context.Context, in Instance, ended <-chan struct{}) bool {
 	return true
 }
 
-// Close closes an instance, and stops it for that when late is done, if that can be.
+// Close closes an instance, and stops it if necessary when late is done, if it can be stopped.
 func Close(late context.Context, in Instance) (err error) {
 	closed := make(chan struct{})
 	go func() {

@@ -7,12 +7,11 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Hello is what the worker tells a scheduler of the epoch before their session.
-// It reports false if the worker has ended. One that has been deposed, since the
-// worker has met a later one, hears of that.
+// Hello returns what the worker tells the scheduler of the epoch before their session. It reports false if the worker
+// has ended. A scheduler with a lower epoch than the highest seen learns from the hello that it was deposed.
 func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
 	held, holders, ok := t.hello(epoch)
-	for id, h := range holders { // after the batches, so that none that has ended is taken to live
+	for id, h := range holders { // after the batches, so that no ended sequence counts as live
 		for _, s := range h.Sequences() {
 			if s.Request == (infer.Work{}) && slices.Contains(h.ending, s.BatchSlot) {
 				continue // another sequence may have its ID already
@@ -27,16 +26,15 @@ func (t *Table) Hello(epoch uint64) (held infer.Held, ok bool) {
 	return held, ok
 }
 
-// modelHolder is a holder, the content that its instance has, and the slots whose
-// sequences end with a request that the instance has got.
+// modelHolder is a holder with the content of its instance, and the slots whose sequences end with a request that the
+// instance has received.
 type modelHolder struct {
 	Holder
 	model  infer.ModelRef
 	ending []uint32
 }
 
-// hello is a hello without sequences, and who has those of the instances that are
-// granted.
+// hello returns a hello without sequences, and the holders of the granted instances' sequences.
 func (t *Table) hello(epoch uint64) (held infer.Held, holders map[infer.InstanceID]modelHolder, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,9 +72,8 @@ func (t *Table) hello(epoch uint64) (held infer.Held, holders map[infer.Instance
 	return held, holders, true
 }
 
-// Connect starts the session of the last hello, and returns what is told first:
-// grants of what is free of instances that do not retire, and what has changed
-// since the hello. It reports false if the scheduler of the epoch has been
+// Connect starts the session of the last hello. It returns what to report first: grants of the free credits of
+// instances that do not retire, and changes since the hello. It reports false if the scheduler of the epoch has been
 // deposed or the worker has ended.
 func (t *Table) Connect(epoch uint64) (grants []infer.Grant, reports []Report, ok bool) {
 	t.mu.Lock()
@@ -102,8 +99,7 @@ func (t *Table) Connect(epoch uint64) (grants []infer.Grant, reports []Report, o
 	return grants, reports, true
 }
 
-// Disconnect ends the session, and returns the instances that retire: no batch
-// comes for them any more.
+// Disconnect ends the session, and returns the retiring instances: they receive no more batches.
 func (t *Table) Disconnect() (retired []infer.InstanceID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,8 +113,8 @@ func (t *Table) Disconnect() (retired []infer.InstanceID) {
 	return retired
 }
 
-// Hold says who has the states of an instance's sequences, before it is granted; nil
-// is that nobody has them any more.
+// Hold sets who holds the states of an instance's sequences, before the instance is granted; nil means that nobody
+// holds them any more.
 func (t *Table) Hold(id infer.InstanceID, h Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +125,7 @@ func (t *Table) Hold(id infer.InstanceID, h Holder) {
 	t.holders[id] = h
 }
 
-// Grant enters an instance, or changes the credits of one.
+// Grant adds an instance, or changes the credits of a known one.
 func (t *Table) Grant(g infer.Grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +136,8 @@ func (t *Table) Grant(g infer.Grant) {
 	t.grants[g.Instance] = &granted{Grant: g}
 }
 
-// Retire takes in that an instance is to get no more batches. It reports whether
-// the scheduler is to be asked; otherwise none will come.
+// Retire records that an instance must receive no more batches. It reports whether to ask the scheduler first; if
+// not, no batch can arrive any more.
 func (t *Table) Retire(id infer.InstanceID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,14 +150,14 @@ func (t *Table) Retire(id infer.InstanceID) bool {
 	return true
 }
 
-// Retired takes in that the scheduler has let an instance go.
+// Retired records that the scheduler has released an instance.
 func (t *Table) Retired(id infer.InstanceID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.grants, id)
 }
 
-// Close takes in that the worker has ended: no session starts any more.
+// Close records that the worker has ended: no session starts any more.
 func (t *Table) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,7 +34,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// State is how far a batch is.
+// State is the stage of a batch.
 type State uint8
 
 // The states.
@@ -44,20 +44,19 @@ const (
 	Running
 )
 
-// Table is safe for concurrent use. It calls nobody but holders of sequences, and
-// these without its lock.
+// Table is safe for concurrent use. It calls nobody but holders of sequences, and these without holding its lock.
 type Table struct {
 	mu      sync.Mutex
 	batches map[infer.BatchID]*entry      // guarded by mu
 	done    infer.Recent                  // requests that have ended; guarded by mu
 	grants  map[infer.InstanceID]*granted // guarded by mu
-	epoch   uint64                        // the highest met; guarded by mu
+	epoch   uint64                        // the highest epoch seen; guarded by mu
 	session uint64                        // counts the hellos; guarded by mu
-	started bool                          // the session has; guarded by mu
+	started bool                          // the session has started; guarded by mu
 	closed  bool                          // the worker has ended; guarded by mu
 	holders map[infer.InstanceID]Holder   // guarded by mu
 	spare   []*entry                      // guarded by mu
-	waiting []Report                      // told when the session starts; guarded by mu
+	waiting []Report                      // to be reported when the session starts; guarded by mu
 }
 
 // granted is an instance that the scheduler may use.
@@ -71,12 +70,12 @@ type entry struct {
 	id       infer.BatchID
 	instance infer.InstanceID
 	state    State
-	free     bool // its instance is
+	free     bool // its instance is free of it
 	units    []unit
 	ending   []uint32 // slots of the instance whose sequences end with a unit
-	missing  int      // units whose inputs are being brought
-	arrived  uint64   // the session by which it came; 0 in one process
-	known    uint64   // the last session whose scheduler knows of it: by which it came, or whose hello named it
+	missing  int      // units whose inputs are being fetched
+	arrived  uint64   // the session in which it arrived; 0 in one process
+	known    uint64   // the last session whose scheduler knows it: in which it arrived, or whose hello named it
 	run      any
 }
 
@@ -85,48 +84,47 @@ type unit struct {
 	work    infer.Work
 	size    int64
 	ended   bool
-	outcome infer.Outcome // of one that never reached the instance
+	outcome infer.Outcome // of a unit that never reached the instance
 }
 
-// Unit names a request of a batch.
+// Unit identifies a request of a batch.
 type Unit struct {
 	Batch   infer.BatchID
 	Request infer.RequestID
 }
 
-// Holder has the states of the sequences of an instance. Sequences may be called at
-// any time, and leaves the names of the instance and its model out.
+// Holder holds the states of an instance's sequences. Sequences may be called at any time; it omits the names of the
+// instance and its model.
 type Holder interface{ Sequences() []infer.HeldSequence }
 
-// Report is a change that a scheduler is told of: one of Free and Done, or that
-// the session is to end so that the next hello tells of it.
+// Report is a change to report to a scheduler: either Free or Done, or that the session must end so that the next
+// hello reports the change.
 type Report struct {
 	Free  *infer.InstanceFree
 	Done  *infer.UnitDone
 	Close bool
 }
 
-// Telling is whether a change is told.
+// Telling says whether to report a change.
 type Telling uint8
 
-// Whether a change is told.
+// Whether to report a change.
 const (
-	// Nobody: the next hello has it.
+	// Nobody: the next hello includes it.
 	Nobody Telling = iota
-	// Now: the session has started, and knows the batch.
+	// Now: the session has started, and its scheduler knows the batch.
 	Now
-	// Hello: the session is to end, since only a hello can tell.
+	// Hello: the session must end, since only a hello can report the change.
 	Hello
 )
 
-// New makes an empty table.
+// New returns an empty table.
 func New() *Table {
 	return &Table{batches: make(map[infer.BatchID]*entry), grants: make(map[infer.InstanceID]*granted), holders: make(map[infer.InstanceID]Holder)}
 }
 
-// Arrive enters a batch that came by the present session, and who brings the
-// inputs of those of its requests that are missing some. An error returns it: the
-// reason is scheduler_deposed.
+// Arrive adds a batch that arrived in the current session. missing lists the requests whose inputs must be fetched,
+// and run is who fetches them. An error means that the batch is returned: its reason is scheduler_deposed.
 func (t *Table) Arrive(b *infer.Batch, missing []int, run any) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,7 +147,7 @@ func (t *Table) Arrive(b *infer.Batch, missing []int, run any) error {
 	return nil
 }
 
-// enter makes the entry of a batch, or uses one again.
+// enter creates the entry of a batch, or reuses one.
 func (t *Table) enter(b *infer.Batch) *entry {
 	var e *entry
 	if n := len(t.spare); n > 0 {
@@ -163,14 +161,14 @@ func (t *Table) enter(b *infer.Batch) *entry {
 	return e
 }
 
-// drop forgets a batch.
+// drop removes a batch.
 func (t *Table) drop(e *entry) {
 	delete(t.batches, e.id)
 	t.spare = append(t.spare, e)
 }
 
-// Fetched says that the inputs of a unit are there or, with an outcome, cannot be
-// had: then it has been answered. It reports whether the batch is queued now.
+// Fetched says that the inputs of a unit have arrived or, if failed, cannot be fetched: then the unit has been
+// answered with outcome. It reports whether the batch is queued now.
 func (t *Table) Fetched(id infer.BatchID, i int, failed bool, outcome infer.Outcome) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,8 +184,7 @@ func (t *Table) Fetched(id infer.BatchID, i int, failed bool, outcome infer.Outc
 	return true
 }
 
-// End takes in that a unit has ended whose batch is fetching, and reports whether
-// it had not before.
+// End records that a unit of a batch that is fetching has ended, and reports whether it had not ended before.
 func (t *Table) End(id infer.BatchID, i int, outcome infer.Outcome) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +208,7 @@ func (t *Table) Left(id infer.BatchID) (left []bool) {
 	return left
 }
 
-// Take says who runs a batch, which is entered if it came within the process.
+// Take sets who runs a batch, and adds the batch if it came from within the process.
 func (t *Table) Take(b *infer.Batch, run any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,7 +219,7 @@ func (t *Table) Take(b *infer.Batch, run any) {
 	e.run = run
 }
 
-// Start says that the instance has taken the batch up.
+// Start says that the instance has started the batch.
 func (t *Table) Start(id infer.BatchID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,8 +228,7 @@ func (t *Table) Start(id infer.BatchID) {
 	}
 }
 
-// With calls f, with the lock held, with who runs the batch. It reports false if
-// nobody does.
+// With calls f with whoever runs the batch, holding the lock. It reports false if nobody runs it.
 func (t *Table) With(id infer.BatchID, f func(run any)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +240,7 @@ func (t *Table) With(id infer.BatchID, f func(run any)) bool {
 	return true
 }
 
-// Each calls f, with the lock held, for each batch that somebody runs.
+// Each calls f for each batch that somebody runs, holding the lock.
 func (t *Table) Each(f func(id infer.BatchID, run any)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +251,7 @@ func (t *Table) Each(f func(id infer.BatchID, run any)) {
 	}
 }
 
-// Of returns what has not ended of the requests of a gateway, by its incarnation.
+// Of returns the requests of a gateway, by its incarnation, that have not ended.
 func (t *Table) Of(gateway uint64) (list []Unit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,8 +265,7 @@ func (t *Table) Of(gateway uint64) (list []Unit) {
 	return list
 }
 
-// Release says that nobody runs the batch any more. One that came within the
-// process is done.
+// Release says that nobody runs the batch any more. A batch from within the process is then done.
 func (t *Table) Release(id infer.BatchID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -283,9 +278,8 @@ func (t *Table) Release(id infer.BatchID) {
 	}
 }
 
-// Free takes in that an instance is free of a batch, of which f names the units
-// that were run. It is made to name all of the batch. What has ended is
-// remembered.
+// Free records that an instance is free of a batch. f names the units that were run; Free extends it to all units of
+// the batch, and records those that have ended.
 func (t *Table) Free(f *infer.InstanceFree) Telling {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -304,7 +298,7 @@ func (t *Table) Free(f *infer.InstanceFree) Telling {
 	return t.tell(e, Report{Free: f})
 }
 
-// name has f speak of all units, where some ended before the batch was run.
+// name extends f to all units, if some ended before the batch was run.
 func (e *entry) name(f *infer.InstanceFree) {
 	if len(f.Outcomes) == len(e.units) {
 		return
@@ -340,7 +334,7 @@ func (e *entry) name(f *infer.InstanceFree) {
 	f.Outcomes = outcomes
 }
 
-// Done takes in that a unit has ended after its instance was free.
+// Done records that a unit has ended after its instance was free.
 func (t *Table) Done(d *infer.UnitDone) Telling {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -357,8 +351,8 @@ func (t *Table) Done(d *infer.UnitDone) Telling {
 	return t.tell(e, Report{Done: d})
 }
 
-// Return takes in that a batch is given back that has not started. Units that
-// were answered have.
+// Return records that a batch that has not started is returned. Those of its units that were answered count as
+// started.
 func (t *Table) Return(b *infer.Batch) Telling {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -382,8 +376,8 @@ func (t *Table) Return(b *infer.Batch) Telling {
 	return Hello
 }
 
-// tell forgets a batch that is done, and says whether a change of it is told; it
-// keeps what is told later. The credits of that are among those of the grants.
+// tell removes a batch that is done, and says whether to report a change of it. It retains a change that is to be
+// reported later; the credits of that change are included in the grants.
 func (t *Table) tell(e *entry, r Report) Telling {
 	if !slices.ContainsFunc(e.units, func(u unit) bool { return !u.ended }) {
 		defer t.drop(e)

@@ -5,8 +5,7 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Execute takes over a batch whose inputs can be read. One that no instance can
-// take is returned.
+// Execute accepts a batch whose inputs can be read. It returns a batch that no instance can accept.
 func (e *Executor) Execute(of *infer.Batch) {
 	b, early, err := e.accept(of)
 	switch {
@@ -17,9 +16,9 @@ func (e *Executor) Execute(of *infer.Batch) {
 	}
 }
 
-// accept queues a batch in its lane, or returns it if the caller is to pass it on at
-// once, without a switch to the lane's goroutine: nothing is before it then, or, where
-// it is early, nothing that the instance does not have.
+// accept queues a batch in its lane. It returns the batch instead if the caller should pass it on immediately,
+// without switching to the lane's goroutine: either nothing is ahead of it or, if early, only what the instance
+// already has.
 func (e *Executor) accept(of *infer.Batch) (atOnce *batch, early bool, err error) {
 	now := e.deps.Clock.Now()
 	e.mu.Lock()
@@ -39,7 +38,7 @@ func (e *Executor) accept(of *infer.Batch) (atOnce *batch, early bool, err error
 	l.work.Add(1)
 	switch {
 	case l.prompt != nil && l.taken == 1:
-		l.turns <- struct{}{} // has room: nobody has a turn who is not counted
+		l.turns <- struct{}{} // never blocks: whoever has a turn is counted
 		l.passing++
 		return b, false, nil
 	case len(l.next) < l.ahead && len(l.turns) == cap(l.turns) && l.queued+l.passing == 0:
@@ -48,7 +47,7 @@ func (e *Executor) accept(of *infer.Batch) (atOnce *batch, early bool, err error
 		return b, true, nil
 	}
 	l.queued++
-	l.queue <- b // has room: taken counts what is queued and what runs
+	l.queue <- b // never blocks: taken counts what is queued and what runs
 	return nil, false, nil
 }
 
@@ -62,7 +61,7 @@ func (e *Executor) blank() *batch {
 	return new(batch)
 }
 
-// giveBack ends a batch of which the instance has begun nothing, and returns it.
+// giveBack ends a batch of which the instance has started nothing, and returns it to the scheduler.
 func (e *Executor) giveBack(b *batch, err error) {
 	of := b.of
 	b.mu.Lock()
@@ -74,7 +73,7 @@ func (e *Executor) giveBack(b *batch, err error) {
 		b.pauseLocked(i)
 	}
 	b.mu.Unlock()
-	b.log(0) // where the instance was found to be away when it was to begin
+	b.log(0) // if the instance was found to be away when it was about to start
 	e.deps.Batches.Release(of.ID)
 	e.leave(b)
 	e.deps.Scheduler.Return(of, err)

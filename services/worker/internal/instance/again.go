@@ -6,27 +6,25 @@ import (
 	"github.com/nereid-serving/nereid/libs/mono"
 )
 
-// progress is what a request has of its responses so far. It goes on with the next
-// iteration.
+// progress is the state of a request's responses so far. It carries over to the next iteration.
 type progress struct {
 	next  uint32    // index of the next response
-	first mono.Time // of several responses, when the first was given
-	given mono.Time // the last of them
-	// responses is told with the end, which takes it over.
+	first mono.Time // when the first of several responses was sent
+	given mono.Time // when the last of them was sent
+	// responses is reported with the end, which takes ownership of it.
 	responses infer.UnitResponses
-	window    *window // of several responses; nil until it is needed
+	window    *window // for several responses; nil until it is needed
 }
 
-// paused is the progress of a request between two iterations. Nobody tells the lane
-// of one that the scheduler has ended meanwhile: it is forgotten when its slot has
-// another.
+// paused is the progress of a request between two iterations. The lane is not notified if the scheduler ends the
+// request in the meantime: the progress is dropped when the slot gets another request.
 type paused struct {
 	slot    uint32
 	request infer.RequestID
 	progress
 }
 
-// Again ends request i in this batch, and has the scheduler run it again.
+// Again ends request i in this batch, and makes the scheduler run it again.
 func (b *batch) Again(i int) bool {
 	b.mu.Lock()
 	s := &b.slots[i]
@@ -56,14 +54,14 @@ func (b *batch) Again(i int) bool {
 	return refused == nil
 }
 
-// pauseLocked takes the progress of request i, for the batch that has it next.
+// pauseLocked saves the progress of request i for the batch that runs it next.
 func (b *batch) pauseLocked(i int) {
 	s := &b.slots[i]
 	b.pausing = append(b.pausing, paused{b.of.Slots[i].Index, b.of.Requests[i].Work.Request, s.progress})
 	s.progress = progress{}
 }
 
-// pause keeps the progress of requests that are to run again. executor.mu is held.
+// pause retains the progress of requests that will run again. The caller holds executor.mu.
 func (l *lane) pause(list []paused) {
 	if l.paused == nil && len(list) > 0 {
 		l.paused = make(map[uint32]paused)
@@ -73,7 +71,7 @@ func (l *lane) pause(list []paused) {
 	}
 }
 
-// resume returns the progress of the request that a slot has now. executor.mu is held.
+// resume returns the progress of the request that a slot has now. The caller holds executor.mu.
 func (l *lane) resume(slot uint32, request infer.RequestID) progress {
 	p := l.paused[slot]
 	delete(l.paused, slot)

@@ -16,16 +16,16 @@ import (
 
 var _ sequence.Batch = (*batch)(nil)
 
-// batch is one that is queued or runs. Batches are recycled: one is reset when
-// both the lane and whoever ended it have let it go.
+// batch is a batch that is queued or runs. Batches are recycled: a batch is reset once both the lane and whoever
+// ended it have released it.
 type batch struct {
 	lane     *lane
 	accepted mono.Time
-	of       *infer.Batch // the scheduler's again when its instance is free of all of it; replaced by Free under mu
+	of       *infer.Batch // the scheduler's again once its instance is free of all of it; replaced by Free under mu
 	size     int64
 	runs     int           // of the model; guarded by mu
 	entry    *ledger.Entry // nil without a log
-	broken   atomic.Bool   // the backend panicked: not to be recycled
+	broken   atomic.Bool   // the backend panicked: must not be recycled
 	users    atomic.Int32  // the lane in Execute, the batch until it ends, and cancellations
 
 	mu       sync.Mutex
@@ -38,12 +38,12 @@ type batch struct {
 	stopping bool         // stop is being called; guarded by mu
 	done     bool         // guarded by mu
 	timing   infer.Timing // guarded by mu
-	// givenBack is why the batch, which has not begun, is returned; guarded by mu.
+	// givenBack is why the batch, which has not started, is returned; guarded by mu.
 	givenBack error
-	// end is what the scheduler is told, and then nil; guarded by mu.
+	// end is what to report to the scheduler, and nil afterwards; guarded by mu.
 	end *infer.InstanceFree
-	// freed says that the instance can take the next batch, freeing that this is
-	// being told; ended is told afterwards. Guarded by mu.
+	// freed says that the instance can accept the next batch, freeing that this is being reported; ended is reported
+	// afterwards. Guarded by mu.
 	freed, freeing bool
 	ended          []infer.UnitDone
 	pausing        []paused // guarded by mu
@@ -53,13 +53,13 @@ type batch struct {
 type slot struct {
 	progress      // guarded by the batch's mu
 	ended    bool // guarded by the batch's mu
-	again    bool // ended, and is to run another iteration; guarded by the batch's mu
+	again    bool // ended, and will run another iteration; guarded by the batch's mu
 	outcome  infer.Outcome
 	canceled atomic.Bool
-	told     bool // that it was canceled; guarded by the batch's mu
+	told     bool // its cancellation was reported; guarded by the batch's mu
 }
 
-// begin readies the batch.
+// begin prepares the batch.
 func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,7 +86,7 @@ func (b *batch) begin(l *lane, of *infer.Batch) {
 	b.users.Store(2)
 }
 
-// end and its outcomes are one allocation for most batches.
+// end puts an InstanceFree and its outcomes into one allocation for most batches.
 type end struct {
 	infer.InstanceFree
 	room [16]infer.Outcome
@@ -105,16 +105,16 @@ func newEnd(requests int) *infer.InstanceFree {
 // Requests returns the requests in the order of the batch.
 func (b *batch) Requests() []*infer.Request { return b.of.Requests }
 
-// Slots are the places of the requests of a model that batches sequences.
+// Slots returns the slots of the requests if the model batches sequences.
 func (b *batch) Slots() []infer.Slot { return b.of.Slots }
 
-// Pad says that the execution has rows beside those of the requests.
+// Pad says that the execution has rows in addition to those of the requests.
 func (b *batch) Pad(rows int64) { b.size += rows }
 
-// BatchSize is the sum of the requests' batch sizes, and of rows beside them.
+// BatchSize returns the sum of the requests' batch sizes and of padding rows.
 func (b *batch) BatchSize() int64 { return b.size }
 
-// Respond sends a response to request i and takes it over.
+// Respond sends a response to request i and takes ownership of it.
 func (b *batch) Respond(i int, r *infer.Response) {
 	b.mu.Lock()
 	s := &b.slots[i]
@@ -153,8 +153,8 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	}
 }
 
-// executionLocked is where the time of a request went that has its final response now;
-// zero where the batch has not started.
+// executionLocked returns where the time of a request went that is getting its final response; zero if the batch has
+// not started.
 func (b *batch) executionLocked(i int) infer.Execution {
 	started := b.timing.Start
 	if started == 0 {
@@ -164,11 +164,11 @@ func (b *batch) executionLocked(i int) infer.Execution {
 	ready := cmp.Or(b.timing.InputDone, now)
 	own, all := max(b.of.Requests[i].BatchSize, 1), max(b.size, 1)
 	took := now.Sub(started)
-	if b.freed { // the instance was taken until then
+	if b.freed { // the instance was occupied until then
 		took = b.timing.Done.Sub(started)
 	}
 	waited := time.Duration(0)
-	if i < len(b.of.Enqueued) { // a scheduler says it of all
+	if i < len(b.of.Enqueued) { // a scheduler sets it for all
 		waited = max(started.Sub(b.of.Enqueued[i]), 0)
 	}
 	output := time.Duration(0)
@@ -182,8 +182,7 @@ func (b *batch) executionLocked(i int) infer.Execution {
 	}
 }
 
-// timeLocked notes when one of several responses was given, or the end of a request
-// without any.
+// timeLocked records when one of several responses was sent, or the end of a request without any.
 func (b *batch) timeLocked(s *slot, r *infer.Response) {
 	now := b.lane.executor.deps.Clock.Now()
 	if r.Index == 0 && !r.Final {
@@ -197,8 +196,7 @@ func (b *batch) timeLocked(s *slot, r *infer.Response) {
 	s.responses.Empty = r.Final && r.Err == nil && len(r.Outputs) == 0
 }
 
-// tell says that a request has ended after its instance was free: when that has
-// been told.
+// tell reports that a request has ended after its instance was free, once the latter has been reported.
 func (b *batch) tell(i int, work infer.Work) {
 	e := b.lane.executor
 	now := e.deps.Clock.Now()
@@ -215,8 +213,7 @@ func (b *batch) tell(i int, work infer.Work) {
 	}
 }
 
-// send gives a response its identity and passes it on; before the final one
-// the request is released.
+// send gives a response its identity and passes it on; it releases the request before the final one.
 func (b *batch) send(request *infer.Request, r *infer.Response) {
 	r.Work = request.Work
 	r.Keep = request.KeepOutputs && !passesOn(request, r) && !b.lane.executor.deps.leaving()
@@ -230,8 +227,8 @@ func (b *batch) send(request *infer.Request, r *infer.Response) {
 	b.lane.executor.deps.Responder.Respond(r)
 }
 
-// passesOn reports whether an output lies in an input, whose holder keeps it until the
-// end of the request alone.
+// passesOn reports whether an output is stored in an input, which its owner retains only until the end of the
+// request.
 func passesOn(request *infer.Request, r *infer.Response) bool {
 	return slices.ContainsFunc(r.Outputs, func(out infer.Tensor) bool {
 		return out.Data.Buffer != nil && slices.ContainsFunc(request.Inputs, func(in infer.Tensor) bool { return in.Data.Buffer == out.Data.Buffer })
@@ -248,16 +245,14 @@ func outcome(s *slot, err error) infer.Outcome {
 	return infer.Succeeded
 }
 
-// Room returns a channel that can be received from when request i has room for one
-// more response.
+// Room returns a channel that can be received from when request i may send one more response.
 func (b *batch) Room(i int) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.slots[i].windowLocked().wait()
 }
 
-// windowLocked returns the slot's window. That of a request which has been canceled
-// or has ended has room for all.
+// windowLocked returns the slot's window. The window of a request that has been canceled or has ended is unlimited.
 func (s *slot) windowLocked() *window {
 	if s.window == nil {
 		s.window = newWindow()
@@ -277,7 +272,7 @@ func (b *batch) abandoned() bool {
 	return b.waiting == 0
 }
 
-// OnCancel sets what stops the execution.
+// OnCancel sets the function that stops the execution.
 func (b *batch) OnCancel(stop func()) {
 	b.mu.Lock()
 	if !b.done {
@@ -287,7 +282,7 @@ func (b *batch) OnCancel(stop func()) {
 	b.stopAbandoned()
 }
 
-// OnCancelEach sets what is told of each request that is canceled.
+// OnCancelEach sets the function that is notified of each canceled request.
 func (b *batch) OnCancelEach(tell func(i int)) {
 	b.mu.Lock()
 	if !b.done {
@@ -297,8 +292,7 @@ func (b *batch) OnCancelEach(tell func(i int)) {
 	b.tellCanceled()
 }
 
-// tellCanceled tells of requests that are canceled, unless that was done. The lock is
-// not held meanwhile.
+// tellCanceled reports canceled requests that have not been reported yet. It does not hold the lock while it does so.
 func (b *batch) tellCanceled() {
 	var list []int
 	b.mu.Lock()
@@ -315,7 +309,7 @@ func (b *batch) tellCanceled() {
 	}
 }
 
-// cancel marks a request.
+// cancel marks a request as canceled.
 func (b *batch) cancel(request infer.RequestID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -334,10 +328,9 @@ func (b *batch) cancel(request infer.RequestID) {
 	}
 }
 
-// stopAbandoned calls stop if every request has been canceled or has ended
-// before that. The lock is not held meanwhile, since stop may use the batch; a
-// Done that comes meanwhile takes effect afterwards, so that stop never meets the
-// instance's next batch.
+// stopAbandoned calls stop if every request has been canceled or has ended, and at least one was canceled. It does
+// not hold the lock meanwhile, since stop may use the batch. A Done in the meantime takes effect afterwards, so that
+// stop never affects the instance's next batch.
 func (b *batch) stopAbandoned() {
 	b.mu.Lock()
 	stop := b.stop

@@ -9,22 +9,20 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
-// calls are those of one batch that have not ended. They outlive it where nobody
-// waits for them.
+// calls are the calls of one batch that have not ended. They outlive the batch if nobody waits for them.
 type calls struct {
 	mu   sync.Mutex
 	open map[*call]struct{} // guarded by mu
 }
 
-// call is one of them.
+// call is one call.
 type call struct {
-	request  int    // that made it, or [backend.AllRequests]
-	cancel   func() // nil until it was made; guarded by the calls' mu
+	request  int    // that made the call, or [backend.AllRequests]
+	cancel   func() // nil until the call is made; guarded by the calls' mu
 	canceled bool   // guarded by the calls' mu
 }
 
-// Call makes a call on behalf of request i, or of all. One whose parent nobody waits
-// for any more is not made.
+// Call makes a call on behalf of request i, or of all. It makes no call for a parent that nobody waits for any more.
 func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	b.mu.Lock()
 	err := b.adoptLocked(i, c)
@@ -52,7 +50,7 @@ func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) (cance
 	return cancel
 }
 
-// adoptLocked gives a call what it has of its parent.
+// adoptLocked sets what a call inherits from its parent.
 func (b *batch) adoptLocked(i int, c *infer.Call) error {
 	if b.done || i != backend.AllRequests && b.slots[i].ended {
 		return errs.New(errs.Canceled, "model '%s' calls model '%s' for a request that has its last response", b.lane.spec.Model.Name, c.Model).
@@ -71,7 +69,7 @@ func (b *batch) adoptLocked(i int, c *infer.Call) error {
 	return nil
 }
 
-// latest is when the last client stops caring, or 0 for never.
+// latest returns when the last client stops waiting, or 0 for never.
 func latest(requests []*infer.Request) (deadline mono.Time) {
 	for _, r := range requests {
 		if r.Deadline == 0 {
@@ -82,7 +80,7 @@ func latest(requests []*infer.Request) (deadline mono.Time) {
 	return deadline
 }
 
-// hangUp cancels the calls for whose parent nobody waits.
+// hangUp cancels the calls whose parents nobody waits for.
 func (b *batch) hangUp() {
 	b.mu.Lock()
 	all, abandoned := b.calls, b.canceled && b.waiting == 0
@@ -106,7 +104,7 @@ func (s *calls) end(c *call) {
 	delete(s.open, c)
 }
 
-// made says how a call is canceled, which may have been asked for already.
+// made sets how to cancel a call, and cancels it if that was already requested.
 func (s *calls) made(c *call, cancel func()) {
 	s.mu.Lock()
 	c.cancel = cancel
@@ -117,7 +115,7 @@ func (s *calls) made(c *call, cancel func()) {
 	}
 }
 
-// cancel cancels the calls of those requests that which says.
+// cancel cancels the calls of the requests that which selects.
 func (s *calls) cancel(which func(request int) bool) {
 	var cancels []func()
 	s.mu.Lock()

@@ -11,29 +11,25 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/ledger"
 )
 
-// Deps are what an executor works with. All are required but Panicked.
+// Deps are the dependencies of an executor. All are required but Log, Fresh, Leaving and Panicked.
 type Deps struct {
 	Scheduler infer.Scheduler
 	Responder infer.Responder
-	// Calls takes the calls of models.
+	// Calls handles the calls of models.
 	Calls infer.Caller
 	Clock mono.Clock
 	// Batches is the worker's table.
 	Batches *batches.Table
 	// Log may be nil.
 	Log *ledger.Log
-	// Fresh reports whether a batch that was accepted at the given time may
-	// still start: one from before the worker stood still for long is returned.
-	// Nil is always.
+	// Fresh reports whether a batch that was accepted at the given time may still start: a batch from before a long
+	// stall of the worker is returned. Nil means always.
 	Fresh func(accepted mono.Time) bool
-	// Leaving reports whether the worker is about to stop, so that nothing may be left
-	// with it. Nil is never.
+	// Leaving reports whether the worker is about to stop, so that nothing may be left with it. Nil means never.
 	Leaving func() bool
-	// Pipelined is how many batches each instance takes beyond those that it runs at a
-	// time.
+	// Pipelined is how many batches each instance accepts beyond those that it runs at a time.
 	Pipelined int
-	// Panicked is told of a panic in a backend's Execute; the instance goes
-	// on.
+	// Panicked is notified of a panic in a backend's Execute; the instance continues.
 	Panicked func(Panic)
 }
 
@@ -48,23 +44,22 @@ type Panic struct {
 	Stack    []byte
 }
 
-// Spec is an instance to be opened.
+// Spec describes an instance to open.
 type Spec struct {
 	Model infer.ModelRef
-	// Name is the instance's, such as digits_0_1; Device what it runs on,
-	// such as cpu.
+	// Name is the instance's name, such as digits_0_1; Device what it runs on, such as cpu.
 	Name, Device string
-	// Iterative has the backend end requests by [backend.Batch.Again].
+	// Iterative allows the backend to end requests by [backend.Batch.Again].
 	Iterative bool
-	// Passive instances are not offered to the scheduler.
+	// Passive instances are not granted to the scheduler.
 	Passive  bool
 	Instance backend.Instance
-	// Warmed is what the executions took that warmed the instance up.
+	// Warmed is how long the instance's warmup executions took.
 	Warmed []infer.Cost
-	// Observe is told the timing of each batch that ran; it may be nil.
+	// Observe receives the timing of each batch that ran; it may be nil.
 	Observe func(infer.Timing)
-	// Unready is told why the instance is not ready, or away, and with nil that it is
-	// ready; it may be nil, and must not wait for the goroutine that opens or closes the instance.
+	// Unready is called with the reason why the instance is not ready, or away, and with nil when it is ready. It may
+	// be nil, and must not wait for the goroutine that opens or closes the instance.
 	Unready func(id infer.InstanceID, cause error)
 }
 
@@ -79,7 +74,7 @@ type Executor struct {
 	spare []*batch                   // guarded by mu
 }
 
-// NewExecutor makes the executor of a worker's incarnation.
+// NewExecutor returns the executor of a worker's incarnation.
 func NewExecutor(worker uint64, deps Deps) *Executor {
 	if deps.Panicked == nil {
 		deps.Panicked = func(Panic) {}
@@ -90,9 +85,8 @@ func NewExecutor(worker uint64, deps Deps) *Executor {
 	return &Executor{deps: deps, worker: worker, lanes: make(map[infer.InstanceID]*lane)}
 }
 
-// Open takes over an instance, starts its lane and, unless it is passive,
-// grants its credits to the scheduler before it returns. They are withdrawn while
-// the instance is away. [Executor.Close] ends it.
+// Open takes ownership of an instance, starts its lane and, unless it is passive, grants its credits to the scheduler
+// before it returns. They are withdrawn while the instance is away. [Executor.Close] ends it.
 func (e *Executor) Open(spec Spec) infer.InstanceID {
 	e.mu.Lock()
 	e.slots++
@@ -110,18 +104,17 @@ func (e *Executor) Open(spec Spec) infer.InstanceID {
 	return l.id
 }
 
-// Close retires an instance, waits until it has run its last batch, and
-// closes it. When ctx is done first, new batches are returned and what still
-// runs is canceled; an instance that does not end within [backend.StopGrace] then is
-// stopped. What cannot be stopped is left running, the instance is not closed,
-// and the error says so. Closing an instance that is not open does nothing.
+// Close retires an instance, waits until it has run its last batch, and closes it. If ctx is done first, new batches
+// are returned and running ones canceled; an instance that does not end within [backend.StopGrace] then is stopped.
+// If it cannot be stopped, it is left running and not closed, and the error says so. Closing an instance that is not
+// open does nothing.
 func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	l := e.lane(id)
 	if l == nil {
 		return nil
 	}
 	if r, ok := l.spec.Instance.(backend.Changing); ok {
-		r.Watch(nil) // a grant would introduce again what the scheduler has let go
+		r.Watch(nil) // a grant would reintroduce what the scheduler has released
 	}
 	if !l.spec.Passive {
 		e.deps.Scheduler.Retire(id)
@@ -137,8 +130,8 @@ func (e *Executor) Close(ctx context.Context, id infer.InstanceID) error {
 	return l.close(ctx)
 }
 
-// withdraw ends a lane's being found, and with it its queue. It reports false
-// if somebody else has done so.
+// withdraw removes a lane, so that it cannot be found any more, and closes its queue. It reports false if that has
+// already been done.
 func (e *Executor) withdraw(l *lane) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,13 +143,13 @@ func (e *Executor) withdraw(l *lane) bool {
 	return true
 }
 
-// Cancel marks one request of a running or waiting batch. When it was the
-// last that anybody waited for, the instance is asked to stop.
+// Cancel marks one request of a running or waiting batch as canceled. If it was the last that anybody waited for, the
+// instance is asked to stop.
 func (e *Executor) Cancel(id infer.BatchID, request infer.RequestID) {
 	var b *batch
 	e.deps.Batches.With(id, func(run any) {
 		if b, _ = run.(*batch); b != nil {
-			b.users.Add(1) // or it could become another batch
+			b.users.Add(1) // otherwise it could become another batch
 			b.cancel(request)
 		}
 	})
@@ -168,7 +161,7 @@ func (e *Executor) Cancel(id infer.BatchID, request infer.RequestID) {
 	}
 }
 
-// Retired lets [Executor.Close] go on.
+// Retired lets [Executor.Close] continue.
 func (e *Executor) Retired(id infer.InstanceID) {
 	if l := e.lane(id); l != nil {
 		l.retire()
@@ -202,8 +195,8 @@ func (e *Executor) abandon(l *lane) {
 	}
 }
 
-// leave gives the credit of a batch back, keeps what its requests have so far that
-// are to run again, and starts the batch whose turn that makes it.
+// leave returns the credit of a batch, retains the progress of its requests that will run again, and starts the batch
+// whose turn it is now.
 func (e *Executor) leave(b *batch) {
 	e.mu.Lock()
 	b.lane.pause(b.pausing)
@@ -215,22 +208,21 @@ func (e *Executor) leave(b *batch) {
 	}
 }
 
-// unqueue takes in that a lane has taken a batch from its queue.
+// unqueue records that a lane has taken a batch from its queue.
 func (e *Executor) unqueue(l *lane) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.queued--
 }
 
-// passed takes in that the instance has a batch that was being passed on, or that it has
-// ended before.
+// passed records that the instance has a batch that was being passed on, or that the batch ended before.
 func (e *Executor) passed(l *lane) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.passing--
 }
 
-// recycle keeps a batch that neither the lane nor the backend uses any more.
+// recycle retains a batch that neither the lane nor the backend uses any more.
 func (e *Executor) recycle(b *batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

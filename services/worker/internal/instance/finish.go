@@ -18,8 +18,8 @@ func (b *batch) mark(at *mono.Time) {
 	}
 }
 
-// Free says that the instance can take its next batch. Requests without a final
-// response get theirs later, before Done. Only the first call counts.
+// Free says that the instance can accept its next batch. Requests without a final response get theirs later, before
+// Done. Only the first call counts.
 func (b *batch) Free() {
 	now := b.lane.executor.deps.Clock.Now()
 	b.mu.Lock()
@@ -52,11 +52,10 @@ func (b *batch) Free() {
 	}
 }
 
-// fill completes what the scheduler is told of an instance that is free. The lock
-// is held.
+// fill completes the report that an instance is free. The caller holds the lock.
 func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 	t := &b.timing
-	t.Done = now // phases that were not marked get an end, so that they add up
+	t.Done = now // unmarked phases get an end, so that they add up
 	if t.Start == 0 {
 		t.Start = now
 	}
@@ -84,7 +83,7 @@ func (b *batch) fill(f *infer.InstanceFree, now mono.Time) {
 	}
 }
 
-// end is what becomes of the request.
+// end returns what becomes of the request.
 func (s *slot) end() infer.UnitEnd {
 	switch {
 	case !s.ended:
@@ -95,7 +94,7 @@ func (s *slot) end() infer.UnitEnd {
 	return infer.UnitEnded
 }
 
-// fill tells of the responses to request i, which has ended.
+// fill adds the responses to request i, which has ended, to the report.
 func (s *slot) fill(f *infer.InstanceFree, i int) {
 	if len(s.responses.Times) > 0 {
 		if f.Responses == nil {
@@ -111,7 +110,7 @@ func (s *slot) fill(f *infer.InstanceFree, i int) {
 	}
 }
 
-// free lets the lane go on, and tells the scheduler.
+// free lets the lane continue, and notifies the scheduler.
 func (b *batch) free(f *infer.InstanceFree) {
 	if b.lane.spec.Observe != nil && f.Executions > 0 {
 		b.lane.spec.Observe(f.Timing)
@@ -120,10 +119,10 @@ func (b *batch) free(f *infer.InstanceFree) {
 	b.lane.executor.deps.Scheduler.InstanceFree(f)
 }
 
-// GiveBack ends a batch that has not begun, and returns it.
+// GiveBack ends a batch that has not started, and returns it.
 func (b *batch) GiveBack(err error) { b.finish(err) }
 
-// Done ends the batch. Only its first call counts.
+// Done ends the batch. Only the first call counts.
 func (b *batch) Done() { b.finish(nil) }
 
 func (b *batch) finish(givenBack error) {
@@ -139,14 +138,14 @@ func (b *batch) finish(givenBack error) {
 			w.lift()
 		}
 	}
-	later := b.stopping || b.freeing // then whoever is at it ends the batch
+	later := b.stopping || b.freeing // then whoever does that ends the batch
 	b.mu.Unlock()
 	if !later {
 		b.over()
 	}
 }
 
-// reject ends a batch that is not run, with one error for all.
+// reject ends a batch that is not run, with the same error for all requests.
 func (b *batch) reject(as infer.Outcome, err *errs.Error, now mono.Time) {
 	b.mu.Lock()
 	b.done, b.timing.Start = true, now
@@ -161,8 +160,8 @@ func (b *batch) reject(as infer.Outcome, err *errs.Error, now mono.Time) {
 	b.release()
 }
 
-// over answers what is left, and tells the scheduler what it does not know. It is
-// called once; done keeps everybody else away.
+// over answers the remaining requests, and reports to the scheduler what it does not know yet. It is called once;
+// done keeps everybody else out.
 func (b *batch) over() {
 	e, l, freed := b.lane.executor, b.lane, b.freed
 	if b.givenBack != nil {
@@ -177,7 +176,7 @@ func (b *batch) over() {
 		response := &infer.Response{Final: true, Index: s.next, Err: b.forgotten()}
 		s.ended, s.outcome = true, outcome(s, response.Err)
 		if s.next > 0 {
-			b.timeLocked(s, response) // done keeps everybody else away
+			b.timeLocked(s, response) // done keeps everybody else out
 		}
 		work := r.Work
 		b.send(r, response)
@@ -199,7 +198,7 @@ func (b *batch) over() {
 	l.work.Done()
 }
 
-// log writes how often the model ran, if the batch has begun by the log.
+// log records how often the model ran, if the log contains the start of the batch.
 func (b *batch) log(runs int) {
 	if b.entry == nil {
 		return
@@ -219,7 +218,7 @@ func (b *batch) forgotten() error {
 	return errs.New(errs.Bug, "the backend of instance %s %s", b.lane.spec.Name, what).WithModel(b.lane.spec.Model.Name)
 }
 
-// release gives up a use of the batch; the last recycles it.
+// release releases one use of the batch; the last release recycles it.
 func (b *batch) release() {
 	if b.users.Add(-1) == 0 && !b.broken.Load() {
 		b.lane.executor.recycle(b)

@@ -14,34 +14,33 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/backend"
 )
 
-// lane runs the batches of one instance, one after another, in a goroutine
-// that ends when the queue is closed and empty, or in the caller's while nothing is
-// before them and the instance is prompt. (An instance may go on with a
-// batch after Execute has returned; no more of them run at a time than it says.) To one
-// that pipelines, the caller passes batches on that begin when those before have ended.
+// lane runs the batches of one instance, one after another. They run in a goroutine that ends when the queue is
+// closed and empty, or in the caller's goroutine if no other batch is ahead and the instance is prompt. (An instance
+// may continue a batch after Execute has returned, but no more of them run at a time than it allows.) If the instance
+// pipelines, the caller passes it batches that start once the earlier ones have ended.
 type lane struct {
 	executor *Executor
 	id       infer.InstanceID
 	spec     Spec
-	prompt   backend.Prompt // nil if the instance is not
+	prompt   backend.Prompt // nil if the instance is not prompt
 	credits  int            // for batches that run or wait
 	ahead    int            // how many of them the instance may have before their turns
-	turns    chan struct{}  // one for each batch that has been taken up and has not ended
+	turns    chan struct{}  // one for each batch that has started and not ended
 	queue    chan *batch
 	work     sync.WaitGroup // the goroutine, and each batch until it has ended
 
 	retireOnce sync.Once
 	retired    chan struct{} // closed by the scheduler's answer
 
-	paused map[uint32]paused // by slot: requests that are to run again; guarded by executor.mu
+	paused map[uint32]paused // by slot: requests that will run again; guarded by executor.mu
 
 	// Guarded by executor.mu.
-	taken   int      // batches queued, passed on or running, whose instance is not free
+	taken   int      // batches queued, passed on or running whose instance is not free
 	queued  int      // of these, how many are in the queue
-	passing int      // of these, how many the instance has yet to take
-	next    []*batch // those without a turn that are passed on
+	passing int      // of these, how many the instance has yet to accept
+	next    []*batch // those that were passed on before their turn
 
-	away atomic.Bool // its instance is
+	away atomic.Bool // its instance is away
 }
 
 func newLane(e *Executor, id infer.InstanceID, spec Spec) *lane {
@@ -74,8 +73,8 @@ func (l *lane) offer(credits int) {
 	}
 }
 
-// watch takes in how the instance is. What meets the withdrawal of the credits of one
-// that is away is given back.
+// watch records the condition of the instance. Batches that arrive after the credits of an unavailable instance were
+// withdrawn are returned to the scheduler.
 func (l *lane) watch(c backend.Condition) {
 	away := c.Away != nil
 	if l.away.Swap(away) != away {
@@ -102,7 +101,7 @@ func (l *lane) run() {
 	}
 }
 
-// pass passes a batch on, with its turn or before it, and holds nobody up.
+// pass passes a batch on, at its turn or before it, without blocking the caller.
 func (l *lane) pass(b *batch, early bool) {
 	now := l.executor.deps.Clock.Now()
 	if l.admit(b, now) {
@@ -120,8 +119,7 @@ func (l *lane) pass(b *batch, early bool) {
 	l.executor.passed(l)
 }
 
-// admit reports whether a batch is to be run: it ends here if it is too late for it or
-// nobody waits.
+// admit reports whether to run a batch: if it is too late, or nobody waits for it, admit ends it.
 func (l *lane) admit(b *batch, now mono.Time) bool {
 	switch limit := b.of.LatestStart; {
 	case !l.executor.deps.Fresh(b.accepted):
@@ -142,7 +140,7 @@ func (l *lane) admit(b *batch, now mono.Time) bool {
 	return false
 }
 
-// start takes in that the instance begins the batch, unless that has ended.
+// start records that the instance starts the batch, unless the batch has ended.
 func (b *batch) start(now mono.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,8 +153,8 @@ func (b *batch) start(now mono.Time) {
 	}
 }
 
-// leaveLocked takes in that a batch is over or its instance free of it, and returns the
-// one whose turn is now, used once more, of those that are passed on. executor.mu is held.
+// leaveLocked records that a batch is over, or that its instance is free of it. It returns the passed-on batch whose
+// turn it is now, with one more use. The caller holds executor.mu.
 func (l *lane) leaveLocked(b *batch) (next *batch) {
 	l.taken--
 	if i := slices.Index(l.next, b); i >= 0 {
@@ -180,8 +178,8 @@ func (l *lane) execute(b *batch) {
 	})
 }
 
-// call calls the backend. The batch is the backend's until its Done, which may come
-// later, unless it does not take it; if it panics before, the batch ends here.
+// call calls the backend. If the backend accepts the batch, it owns it until Done, which may come later. If the
+// backend panics before that, call ends the batch.
 func (l *lane) call(b *batch, backend func(backend.Batch) bool) (taken bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -199,8 +197,7 @@ func (l *lane) call(b *batch, backend func(backend.Batch) bool) (taken bool) {
 	return backend(b)
 }
 
-// close waits for the lane's last batch and closes the instance. Its queue
-// has been closed.
+// close waits for the lane's last batch and closes the instance. The lane's queue must be closed already.
 func (l *lane) close(ctx context.Context) error {
 	late, free := backend.WithGrace(ctx)
 	defer free()

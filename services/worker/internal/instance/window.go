@@ -2,25 +2,23 @@ package instance
 
 import "sync"
 
-// A request whose client has not read so many responses, or responses of so many
-// bytes, has no room for more, whether the client's gateway is in this process or
-// another.
+// A request whose client has left this many responses, or responses of this many bytes, unread may send no more,
+// whether the client's gateway is in this process or another.
 const (
 	windowResponses = 128
 	windowBytes     = 4 << 20
 )
 
-// window holds back the sender of one request's responses while their client does
-// not read. It is safe for concurrent use.
+// window blocks the sender of one request's responses while the client does not read. It is safe for concurrent use.
 type window struct {
 	mu     sync.Mutex
-	unread amount        // given and not released; guarded by mu
-	since  amount        // of these, after the last whose release is told; guarded by mu
+	unread amount        // sent and not released; guarded by mu
+	since  amount        // of these, after the last whose release is reported; guarded by mu
 	lifted bool          // nobody waits for the responses; guarded by mu
-	room   chan struct{} // closed while there is room; guarded by mu
+	room   chan struct{} // closed while the window is open; guarded by mu
 }
 
-// amount is so many responses and their bytes.
+// amount is a number of responses and their bytes.
 type amount struct {
 	responses int
 	bytes     int64
@@ -37,16 +35,16 @@ func newWindow() *window {
 	return w
 }
 
-// wait returns a channel that is closed when there is room.
+// wait returns a channel that is closed while the window is open.
 func (w *window) wait() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.room
 }
 
-// add counts a response of n bytes. At half a window it returns what is to be called
-// when the response is released: those before it are by then. So a request of few
-// responses tells nobody, in whatever process its client is read for.
+// add counts a response of n bytes. Once per half window it returns a function to call when the response is released:
+// by then those before it have been released too. So the release of a request's responses is not reported if there
+// are few, in whatever process they are read.
 func (w *window) add(n int64) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,9 +62,9 @@ func (w *window) add(n int64) (release func()) {
 	return func() { w.release(part) }
 }
 
-// release takes responses out. A full window has room again when it is half
-// empty, so that its sender goes on with several: it is when all are released that
-// are told, since those after the last are less than half.
+// release removes responses that were released. A full window opens again when it is half empty, so that its sender
+// can continue with several responses. That point is always reached: the responses after the last one whose release
+// is reported are less than half a window.
 func (w *window) release(part amount) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +74,7 @@ func (w *window) release(part amount) {
 	}
 }
 
-// lift ends the bound for good: the request has been canceled or has ended.
+// lift removes the limit for good: the request has been canceled or has ended.
 func (w *window) lift() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

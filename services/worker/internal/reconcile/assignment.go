@@ -16,12 +16,11 @@ type Group struct {
 	Device  int
 	Count   int
 	Passive bool
-	// HostPolicy names the settings of the host that the instances run with.
+	// HostPolicy names the host policy that the instances run with.
 	HostPolicy string
 }
 
-// DeviceName returns the group's device as instances are labeled with it, such as
-// cpu or gpu:0.
+// DeviceName returns the group's device as in the labels of instances, such as cpu or gpu:0.
 func (g Group) DeviceName() string {
 	if g.Kind == modelconfig.KindGPU {
 		return fmt.Sprintf("gpu:%d", g.Device)
@@ -29,8 +28,8 @@ func (g Group) DeviceName() string {
 	return "cpu"
 }
 
-// deviceOf is the device of a version's instances: a worker has one, beside which there may be
-// instances that choose theirs by themselves.
+// deviceOf returns the device of a version's instances. A worker has one device; instances that choose their own may
+// exist in addition.
 func deviceOf(groups []Group) backend.Device {
 	for _, g := range groups {
 		if g.Kind == modelconfig.KindGPU {
@@ -48,25 +47,22 @@ type Assigned struct {
 	Err error
 }
 
-// Assignment is all that the worker should run of one model; with no versions
-// nothing. It is never seen in part, and no decision about a model depends on
-// another model: so a worker that has seen some of a change's assignments, and
-// others not yet, does nothing that it should not.
+// Assignment is everything that the worker should run of one model; without versions, nothing. It is never seen
+// partially, and no decision about a model depends on another model. A worker that has seen only some of a change's
+// assignments therefore does nothing wrong.
 type Assignment struct {
 	Versions []Assigned
-	// ModelsRevision is that of the models by which the assignment was made,
-	// Revision its own.
+	// ModelsRevision is the revision of the models on which the assignment is based, Revision its own.
 	ModelsRevision, Revision uint64
-	// LeaderEpoch is that of the registry's leader who made it.
+	// LeaderEpoch is the epoch of the registry's leader that made it.
 	LeaderEpoch uint64
 }
 
-// Head says that all assignments are there, and who leads since when.
+// Head says that all assignments are there, and which leader has written it at which revision.
 type Head struct{ Revision, LeaderEpoch uint64 }
 
-// Assign enters the assignment of a model, which replaces the one before. It
-// reports false, and changes nothing, if a leader has made it who had been
-// deposed by then.
+// Assign sets the assignment of a model, replacing the previous one. It reports false, and changes nothing, if the
+// leader that made it had already been deposed.
 func (d *Desired) Assign(model infer.ModelID, a Assignment) bool {
 	d.assignmentRevision = max(d.assignmentRevision, a.Revision)
 	if a.LeaderEpoch < d.head.LeaderEpoch && a.Revision > d.head.Revision {
@@ -84,9 +80,9 @@ func (d *Desired) Assign(model infer.ModelID, a Assignment) bool {
 	return true
 }
 
-// Unassign says that the assignment of a model was deleted. It stays in force
-// until the next head: the registry deletes those of workers that it believes
-// gone, and one that is not goes on until it is told otherwise.
+// Unassign says that the assignment of a model was deleted. The assignment stays in force until the next head: the
+// registry deletes the assignments of workers that it believes gone, and a worker that is not gone continues until
+// told otherwise.
 func (d *Desired) Unassign(model infer.ModelID, revision uint64) {
 	d.assignmentRevision = max(d.assignmentRevision, revision)
 	if _, ok := d.assigned[model]; ok {
@@ -94,8 +90,8 @@ func (d *Desired) Unassign(model infer.ModelID, revision uint64) {
 	}
 }
 
-// Orphan says that the store has lost all assignments. They stay in force until
-// the next head: by then those that still hold have been entered again.
+// Orphan says that the store has lost all assignments. They stay in force until the next head: by then those that
+// still apply have been set again.
 func (d *Desired) Orphan() {
 	d.DropHead(0)
 	for model := range d.assigned {
@@ -103,8 +99,8 @@ func (d *Desired) Orphan() {
 	}
 }
 
-// SetHead enters the head. It reports false, and changes nothing, if a leader
-// of a lower epoch than the one before has made it.
+// SetHead sets the head. It reports false, and changes nothing, if a leader of a lower epoch than that of the current
+// head made it.
 func (d *Desired) SetHead(h Head) bool {
 	d.assignmentRevision = max(d.assignmentRevision, h.Revision)
 	if h.LeaderEpoch < d.head.LeaderEpoch {
@@ -119,12 +115,11 @@ func (d *Desired) SetHead(h Head) bool {
 	return true
 }
 
-// DropHead says that the head was deleted, or is lost. Its epoch stays: those of
-// later leaders are higher in any case.
+// DropHead says that the head was deleted or lost. Its epoch is retained: later leaders have higher ones in any case.
 func (d *Desired) DropHead(revision uint64) {
 	d.assignmentRevision = max(d.assignmentRevision, revision)
 	d.head.Revision, d.synced = 0, false
 }
 
-// AssignmentKnown says that what is assigned has been entered if anything is.
+// AssignmentKnown says that all assignments, if there are any, have been set.
 func (d *Desired) AssignmentKnown() { d.assignmentKnown = true }

@@ -6,10 +6,10 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// absences hold what is told of instances that are away, or not ready, and of those that
-// are ready again until the loop takes it. They are safe for concurrent use.
+// absences collect reports of instances that are away, not ready, or ready again, until the loop takes them. They are
+// safe for concurrent use.
 type absences struct {
-	changed chan struct{} // has a value when something was told
+	changed chan struct{} // has a value when something was reported
 
 	mu   sync.Mutex
 	told []absence // guarded by mu
@@ -19,12 +19,12 @@ type absences struct {
 type absence struct {
 	model    infer.ModelRef
 	instance infer.InstanceID
-	cause    error // nil is back
+	cause    error // nil means back
 }
 
 func newAbsences() *absences { return &absences{changed: make(chan struct{}, 1)} }
 
-// tell does not wait for the loop.
+// tell reports an absence without waiting for the loop.
 func (a *absences) tell(one absence) {
 	a.mu.Lock()
 	a.told = append(a.told, one)
@@ -43,7 +43,7 @@ func (a *absences) take() []absence {
 	return told
 }
 
-// noteAbsences takes in which instances are away.
+// noteAbsences records which instances are away.
 func (r *Reconciler) noteAbsences() {
 	for _, one := range r.absences.take() {
 		c := r.have[one.model.ID()][one.model]
@@ -62,8 +62,8 @@ func (r *Reconciler) noteAbsences() {
 	}
 }
 
-// awayCause is why an instance is away, if it is. A passive one is as those are that
-// the scheduler has: where all of them are away, so is it.
+// awayCause returns why an instance is away, if it is. A passive instance follows the instances that the scheduler
+// has: it is away if all of those are.
 func (c *loadedVersion) awayCause(of slot) string {
 	if !of.group.Passive {
 		return causeOf(c.away[of.id])

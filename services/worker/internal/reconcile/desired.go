@@ -15,37 +15,34 @@ type Version struct {
 	Ref infer.ModelRef
 	// Serve is false for a version that was taken out of service.
 	Serve bool
-	// Config and Files are what to load, if Err is nil; else Err says why it
-	// cannot be.
+	// Config and Files are what to load if Err is nil; otherwise Err says why they cannot be loaded.
 	Config *modelconfig.Config
 	Files  source.Content
 	Err    error
-	// Bytes is how much the files have; 0 if that is not known.
+	// Bytes is the size of the files; 0 if unknown.
 	Bytes int64
 }
 
-// Desired is what the worker knows of what it should run. It is not safe for
-// concurrent use.
+// Desired is what the worker knows about what it should run. It is not safe for concurrent use.
 type Desired struct {
 	models         map[string][]Version // by the model's key
 	modelsRevision uint64
 
 	assigned           map[infer.ModelID]Assignment // those that name versions
-	assignmentRevision uint64                       // the highest entered
+	assignmentRevision uint64                       // the highest seen
 	head               Head                         // the last; without its revision if it was deleted
 	synced             bool                         // the head is there
-	// orphaned are models whose assignments were deleted, ahead those whose
-	// assignments were made by models that are not entered yet.
+	// orphaned are models whose assignments were deleted. ahead are models whose assignments are based on a revision
+	// of the models that has not arrived yet.
 	orphaned, ahead map[infer.ModelID]bool
 
-	// changed are the models of which something else may be wanted than when
-	// they were last looked at.
+	// changed are the models whose desired state may have changed since they were last checked.
 	changed map[infer.ModelID]bool
 
 	modelsKnown, assignmentKnown bool
 }
 
-// NewDesired knows nothing yet.
+// NewDesired returns a Desired that knows nothing yet.
 func NewDesired() *Desired {
 	return &Desired{
 		models: make(map[string][]Version), assigned: make(map[infer.ModelID]Assignment),
@@ -53,8 +50,8 @@ func NewDesired() *Desired {
 	}
 }
 
-// SetModel enters the versions, of which one may have several generations, of the
-// model of a key; if there are none the model is forgotten.
+// SetModel sets the versions, one of which may have several generations, of the model with the given key. Without
+// versions the model is forgotten.
 func (d *Desired) SetModel(key string, versions []Version, revision uint64) {
 	d.pass(revision)
 	d.changed[infer.ParseModelID(key)] = true
@@ -65,14 +62,14 @@ func (d *Desired) SetModel(key string, versions []Version, revision uint64) {
 	d.models[key] = versions
 }
 
-// ModelsKnown says that all models up to the revision have been entered.
+// ModelsKnown says that all models up to the revision have been set.
 func (d *Desired) ModelsKnown(revision uint64) {
 	d.pass(revision)
 	d.modelsKnown = true
 }
 
-// pass notes a revision of the models. The one by which an assignment was made
-// says which of its generations are past.
+// pass records a revision of the models. The revision on which an assignment is based says which of its generations
+// are past.
 func (d *Desired) pass(revision uint64) {
 	d.modelsRevision = max(d.modelsRevision, revision)
 	for model := range d.ahead {
@@ -90,18 +87,17 @@ func (d *Desired) known() bool { return d.modelsKnown && d.assignmentKnown }
 type want struct {
 	ref    infer.ModelRef
 	groups []Group
-	// err is why instances of these groups cannot be made.
+	// err is why instances of these groups cannot be created.
 	err error
-	// version is what to load; it is nil while the models that are known do
-	// not hold this generation: then there is nothing to do but to wait.
+	// version is what to load; it is nil while the known models do not include this generation: then there is nothing
+	// to do but wait.
 	version *Version
-	// past says that the models have left the version, or unloaded it, since it was assigned:
-	// it is kept until the next assignment, but not loaded.
+	// past says that the version was removed from the models, or unloaded, after it was assigned: it is retained
+	// until the next assignment, but not loaded.
 	past bool
 }
 
-// refusal says why the version cannot be loaded with these groups; nil if it can
-// be tried.
+// refusal returns why the version cannot be loaded with these groups; nil if it can be tried.
 func (w *want) refusal() error {
 	if w.version.Err != nil {
 		return w.version.Err
@@ -109,7 +105,7 @@ func (w *want) refusal() error {
 	return w.err
 }
 
-// wants returns the versions of a model that are assigned, ordered by version.
+// wants returns the assigned versions of a model, ordered by version.
 func (d *Desired) wants(model infer.ModelID) []want {
 	var list []want
 	for _, a := range d.assigned[model].Versions {
@@ -118,13 +114,12 @@ func (d *Desired) wants(model infer.ModelID) []want {
 		list = append(list, w)
 	}
 	slices.SortStableFunc(list, func(a, b want) int { return a.ref.Compare(b.ref) })
-	// Of a version that is assigned twice the first counts.
+	// If a version is assigned twice, the first one counts.
 	return slices.CompactFunc(list, func(a, b want) bool { return a.ref == b.ref })
 }
 
-// resolve finds a want's version. One that is not in the models, or was taken out
-// of service, is kept where it runs: the registry takes it out of the assignment
-// when no gateway sends requests to it any more.
+// resolve finds the version of a want. A version that is not in the models, or was taken out of service, is retained
+// where it runs: the registry removes it from the assignment once no gateway sends it requests any more.
 func (d *Desired) resolve(w *want) {
 	versions := d.models[w.ref.ID().Key()]
 	i := slices.IndexFunc(versions, func(c Version) bool { return c.Ref == w.ref })
@@ -135,16 +130,15 @@ func (d *Desired) resolve(w *want) {
 		}
 		return
 	}
-	// Where there are other generations of the version, one of the two is older news.
+	// If there are other generations of the version, either the models or the assignment is outdated.
 	other := slices.ContainsFunc(versions, func(c Version) bool { return c.Ref.Version == w.ref.Version && c.Ref != w.ref })
 	w.past = i >= 0 || !other && d.modelsRevision >= d.assigned[w.ref.ID()].ModelsRevision
 }
 
-// checkDevices refuses instances on devices that the model's backend does not
-// run on.
+// checkDevices refuses instances on devices that the model's backend does not support.
 func checkDevices(c *modelconfig.Config, groups []Group) error {
 	d := backends.Get(c.Backend)
-	if !d.BuiltIn { // refused when it is opened, with what to do instead
+	if !d.BuiltIn { // refused when it is opened, with advice on what to do instead
 		return nil
 	}
 	for _, g := range groups {

@@ -18,7 +18,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/warmup"
 )
 
-// semaphore bounds how many loads go on at a time.
+// semaphore limits how many loads run at a time.
 type semaphore chan struct{}
 
 func (s semaphore) acquire(ctx context.Context) error {
@@ -35,8 +35,8 @@ func (s semaphore) release() { <-s }
 // limits are the semaphores that a load acquires, in this order.
 type limits []semaphore
 
-// limits returns what bounds a load that starts now. An engine's waits for other engines
-// first, so that it does not keep the loads of other backends waiting. It is called by the loop.
+// limits returns the semaphores for a load that starts now. An engine's load waits for other engines first, so that
+// it does not block the loads of other backends. Only the loop calls limits.
 func (r *Reconciler) limits(c *modelconfig.Config) limits {
 	if r.serving && c != nil && backends.Get(c.Backend).Engine {
 		return limits{r.engineLoads, r.loads}
@@ -60,8 +60,8 @@ func (l limits) release() {
 	}
 }
 
-// attempts opens a version until it is open or has failed once more than it
-// may be tried again. took is the time of the last attempt.
+// attempts opens a version, retrying failures up to the configured number of times. took is the time of the last
+// attempt.
 func (r *Reconciler) attempts(ctx context.Context, w want, progress func(source.Progress)) (l loaded, instances []unopened, took time.Duration, err error) {
 	for failed := 0; ; failed++ {
 		start := time.Now()
@@ -74,8 +74,8 @@ func (r *Reconciler) attempts(ctx context.Context, w want, progress func(source.
 	}
 }
 
-// open loads a model and makes its instances, warm: all of them, or none and
-// no model. A panic fails this version alone.
+// open loads a model and creates its instances, warmed up: either all of them, or none and no model. A panic fails
+// only this version.
 func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Progress)) (l loaded, instances []unopened, err error) {
 	if err := w.refusal(); err != nil {
 		return l, nil, err
@@ -87,8 +87,7 @@ func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Prog
 	version := backend.Version{Ref: w.ref, Config: w.version.Config, ModelDir: files.ModelDir(), Dir: files.Dir(), Device: deviceOf(w.groups)}
 	l = loaded{version: version, files: files, bytes: w.version.Bytes}
 	instances, err = r.read(ctx, &l, w.groups)
-	// Only now is it known what was read. Files that changed meanwhile explain
-	// a failure too.
+	// Only now is it known what was read. Files that changed in the meantime explain a failure too.
 	if changed := files.Verify(ctx); changed != nil && (err == nil || errs.Of(changed) == errs.FilesChanged) {
 		if err == nil {
 			r.discard(ctx, l, instances)
@@ -103,7 +102,7 @@ func (r *Reconciler) open(ctx context.Context, w want, progress func(source.Prog
 	return l, instances, err
 }
 
-// read has the backend load the files and makes instances.
+// read makes the backend load the files, and creates the instances.
 func (r *Reconciler) read(ctx context.Context, l *loaded, groups []Group) (instances []unopened, err error) {
 	load := r.deps.Meter.Begin(l.bytes)
 	defer func() { l.memory = load.End() }()
@@ -137,11 +136,10 @@ func (r *Reconciler) discard(ctx context.Context, l loaded, instances []unopened
 	r.check(l.version.Ref, l.files.Close())
 }
 
-// concurrentInstances bounds how many instances of one version are made at the same time.
+// concurrentInstances limits how many instances of one version are created at the same time.
 const concurrentInstances = 32
 
-// makeInstances makes instances and warms them up: all, or none. Separate instances
-// are made at the same time.
+// makeInstances creates instances and warms them up: all, or none. Separate instances are created concurrently.
 func (r *Reconciler) makeInstances(ctx context.Context, of *loaded, slots []slot) ([]unopened, error) {
 	if len(slots) == 0 {
 		return nil, nil
@@ -177,8 +175,7 @@ func prepareSamples(v backend.Version) (s warmup.Samples, err error) {
 	return warmup.Prepare(v)
 }
 
-// makeInstance makes one instance and warms it up. After an error there may be an
-// instance to close.
+// makeInstance creates one instance and warms it up. After an error there may be an instance to close.
 func (r *Reconciler) makeInstance(ctx context.Context, of *loaded, m *unopened, samples warmup.Samples) (err error) {
 	defer recovered(of.version.Ref, &err)
 	in, err := of.model.NewInstance(ctx, backend.InstanceSpec{
@@ -197,7 +194,7 @@ func (r *Reconciler) makeInstance(ctx context.Context, of *loaded, m *unopened, 
 	return nil
 }
 
-// recovered makes an error of a panic in a backend.
+// recovered turns a panic in a backend into an error.
 func recovered(ref infer.ModelRef, err *error) {
 	if v := recover(); v != nil {
 		*err = errs.Wrap(errs.LoadFailed, fmt.Errorf("%v\n%s", v, debug.Stack()),
@@ -205,8 +202,7 @@ func recovered(ref infer.ModelRef, err *error) {
 	}
 }
 
-// closeInstances closes instances that were never opened: in little time, where
-// ctx is done.
+// closeInstances closes instances that were never opened. If ctx is done, it allows little time for that.
 func (r *Reconciler) closeInstances(ctx context.Context, ref infer.ModelRef, instances []unopened) {
 	late, free := backend.WithGrace(ctx)
 	defer free()

@@ -9,12 +9,11 @@ import (
 // held is a version that the worker has, as far as decisions need it.
 type held struct {
 	ref   infer.ModelRef
-	state infer.InstanceState // Loading, Ready, Unloading, or Unavailable for one that failed
-	// settled says that the version has been ready for so long that all gateways
-	// know of it.
+	state infer.InstanceState // Loading, Ready, Unloading, or Unavailable if it failed
+	// settled says that the version has been ready for long enough that all gateways know it.
 	settled bool
 	groups  []Group
-	// resizing says that instances are being made or ended.
+	// resizing says that instances are being created or closed.
 	resizing bool
 }
 
@@ -23,10 +22,10 @@ type verb uint8
 
 const (
 	load    verb = iota + 1
-	resize       // make the instances that are missing, end those that are too many
-	abandon      // give up a load or a resize that goes on
+	resize       // create missing instances, close surplus ones
+	abandon      // cancel a running load or resize
 	unload       // retire the instances, then close the model
-	forget       // drop one that failed
+	forget       // drop a version that failed
 )
 
 type step struct {
@@ -35,9 +34,8 @@ type step struct {
 	want want // for load and resize
 }
 
-// plan returns what to do so that the worker comes to hold what is wanted of
-// one model, and whether nothing is left to do or to wait for. Equal arguments
-// give equal steps.
+// plan returns the steps that bring the worker to what is wanted of one model, and whether nothing is left to do or
+// to wait for. Equal arguments produce equal steps.
 func plan(wants []want, have []held) (steps []step, settled bool) {
 	p := planner{wants: wants, have: have, settled: true}
 	for _, w := range wants {
@@ -61,23 +59,23 @@ func (p *planner) do(v verb, ref infer.ModelRef, w want) {
 	p.settled = false
 }
 
-// bring sees to a version that is wanted.
+// bring handles a version that is wanted.
 func (p *planner) bring(w want) {
 	h := p.find(w.ref)
 	switch {
 	case h == nil && w.past:
-	case h == nil && w.version == nil: // to come
+	case h == nil && w.version == nil: // not known yet
 		p.settled = false
 	case h == nil:
 		p.do(load, w.ref, w)
 	case h.state == infer.Loading, h.state == infer.Unloading, h.resizing:
-		p.settled = false // the next step comes after this one
+		p.settled = false // the next step follows this one
 	case h.state == infer.Ready && !slices.Equal(h.groups, w.groups):
 		p.do(resize, w.ref, w)
 	}
 }
 
-// shed sees to a version that is not wanted.
+// shed handles a version that is not wanted.
 func (p *planner) shed(h held) {
 	if p.wanted(h.ref) {
 		return
@@ -106,8 +104,7 @@ func (p *planner) successor(ref infer.ModelRef) *want {
 	return &p.wants[i]
 }
 
-// stands reports whether a generation goes on serving because its successor has
-// failed.
+// stands reports whether a generation continues to serve because its successor has failed.
 func (p *planner) stands(ref infer.ModelRef) bool {
 	next := p.successor(ref)
 	if next == nil {

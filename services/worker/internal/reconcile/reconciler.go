@@ -13,78 +13,71 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
-// Config bounds what a reconciler does.
+// Config limits what a reconciler does.
 type Config struct {
-	// Loads is how many versions are loaded at the same time, at least 1.
+	// Loads is how many versions may load at the same time, at least 1.
 	Loads int
-	// EngineLoads is how many of those are loaded by engines in this process once what was
-	// assigned first serves, at least 1: requests suffer from each.
+	// EngineLoads is how many of those engines in this process may load once the initial assignment is serving, at
+	// least 1: each such load slows requests down.
 	EngineLoads int
-	// Retries is how often a load that fails is begun again, at once.
+	// Retries is how often a failed load is retried immediately.
 	Retries int
-	// Linger is for how long a generation serves on after its successor has
-	// been reported as ready, so that requests which are on their way to it
-	// arrive.
+	// Linger is how long a generation continues to serve after its successor has been reported as ready, so that
+	// requests on their way to it arrive.
 	Linger time.Duration
-	// Drain is how long running and queued requests may take when the worker
-	// stops.
+	// Drain is how long running and queued requests may take when the worker stops.
 	Drain time.Duration
 }
 
-// Deps are what a reconciler works with. All are required. Its functions are
-// called from the reconciler's goroutine, except for Backend, Sequences, Source,
-// Instances.Close, Retried and Failed, which are called from any.
+// Deps are the dependencies of a reconciler. All are required. The reconciler's goroutine calls the functions, except
+// for Backend, Sequences, Source, Instances.Close, Retried and Failed, which any goroutine may call.
 type Deps struct {
 	// Backend opens the named backend, or returns the open one.
 	Backend func(name string) (backend.Backend, error)
-	// Sequences prepares what the instances of a version share of sequences: nil if
-	// it batches none.
+	// Sequences prepares what the instances of a version share for sequences: nil if the model does not batch
+	// sequences.
 	Sequences func(v backend.Version) (*sequence.Model, error)
-	// Source is where files of models come from.
+	// Source provides the files of models.
 	Source    source.Source
 	Instances Instances
-	// Calls takes the calls that models make while they warm up.
+	// Calls handles the calls that models make while they warm up.
 	Calls infer.Caller
-	// Meter measures what loads take.
+	// Meter measures the memory that loads take.
 	Meter *memory.Meter
-	// Publish takes what the worker runs of a model, after each change, ordered
-	// by version and generation; nil if it is nothing any more. It must not
-	// block.
+	// Publish receives what the worker runs of a model after each change, ordered by version and generation; nil if
+	// it runs nothing any more. It must not block.
 	Publish func(model infer.ModelID, versions []VersionStatus)
-	// Reached takes, after Publish, the desired state that was reached. It must
-	// not block either.
+	// Reached receives, after Publish, the desired state that was reached. It must not block either.
 	Reached func(Revisions)
-	// Loaded takes the end of each load; err is nil if it succeeded. If it
-	// failed, v may have no configuration.
+	// Loaded receives the end of each load; err is nil if it succeeded. If it failed, v may have no configuration.
 	Loaded func(v backend.Version, took time.Duration, err error)
-	// Retried takes an attempt to load that failed and is not the last.
+	// Retried receives a load attempt that failed and is not the last.
 	Retried func(v backend.Version, took time.Duration, err error)
-	// Failed takes an instance or model that did not close.
+	// Failed receives an instance or model that did not close.
 	Failed func(ref infer.ModelRef, err error)
 }
 
 // Instances runs instances.
 type Instances interface {
-	// Open takes over an instance and offers it to the scheduler before it
-	// returns.
+	// Open takes ownership of an instance and grants it to the scheduler before it returns.
 	Open(InstanceSpec) infer.InstanceID
 	// Close retires an instance and closes it; see instance.Executor.
 	Close(ctx context.Context, id infer.InstanceID) error
 }
 
-// InstanceSpec is an instance to be run.
+// InstanceSpec describes an instance to run.
 type InstanceSpec struct {
 	Model infer.ModelRef
 	Name  string
-	// Device is such as cpu or gpu:0.
+	// Device is a device such as cpu or gpu:0.
 	Device   string
 	Passive  bool
 	Instance backend.Instance
-	// Warmed is what the executions took that warmed it up.
+	// Warmed is how long the instance's warmup executions took.
 	Warmed []infer.Cost
-	// Iterative has requests run again: see [backend.Batch].
+	// Iterative allows requests to run again: see [backend.Batch].
 	Iterative bool
-	// Unready is told why the instance is away or not ready, and with nil that it is ready.
+	// Unready is called with the reason why the instance is away or not ready, and with nil when it is ready.
 	Unready func(id infer.InstanceID, cause error)
 }
 
@@ -93,34 +86,33 @@ type Reconciler struct {
 	config  Config
 	deps    Deps
 	changes chan func(*Desired)
-	events  chan func() // what tasks have to tell; run by the loop
-	// absences are told by instances.
+	events  chan func() // results of tasks; run by the loop
+	// absences are reported by instances.
 	absences *absences
-	// loads bounds all loads, engineLoads those of engines while versions serve.
+	// loads limits all loads, engineLoads those of engines while versions serve.
 	loads, engineLoads semaphore
 
 	// Owned by Run's goroutine.
 
 	pending int                   // tasks whose event has not been run
-	tasks   map[infer.ModelID]int // those of a model
+	tasks   map[infer.ModelID]int // by model
 	desired *Desired
 	have    map[infer.ModelID]map[infer.ModelRef]*loadedVersion // by model
-	// touched are models that have had an event since they were last looked at,
-	// unsettled those with something left to do or to wait for. No
-	// decision about a model depends on another, so that an event costs the
-	// same however many models there are.
+	// touched are models that have had an event since they were last checked, unsettled those with something left to
+	// do or to wait for. No decision about a model depends on another, so an event costs the same however many models
+	// there are.
 	touched, unsettled map[infer.ModelID]bool
 	published          map[infer.ModelID][]VersionStatus // by model
 	reached            Revisions
-	serving            bool // all that was assigned has come to its end, and some of it is ready
+	serving            bool // everything assigned has reached its final state, and some of it is ready
 	draining           bool
-	stop               <-chan struct{}    // closed when the drain begins
+	stop               <-chan struct{}    // closed when the drain starts
 	ended              chan struct{}      // closed when the loop has ended
 	patience           context.Context    //nolint:containedctx // ends when the drain has taken too long
 	giveUp             context.CancelFunc // ends patience
 }
 
-// New makes a reconciler. [Reconciler.Run] starts it.
+// New returns a reconciler. [Reconciler.Run] starts it.
 func New(c Config, deps Deps) *Reconciler {
 	return &Reconciler{
 		config: c, deps: deps,
@@ -141,9 +133,8 @@ func New(c Config, deps Deps) *Reconciler {
 	}
 }
 
-// Change has the loop apply a change to what is desired. It waits for the
-// loop, but not for what the change leads to, and returns at once when ctx is
-// done.
+// Change makes the loop apply a change to the desired state. It waits for the loop, but not for the effects of the
+// change, and returns immediately when ctx is done.
 func (r *Reconciler) Change(ctx context.Context, change func(*Desired)) {
 	select {
 	case r.changes <- change:
@@ -151,10 +142,9 @@ func (r *Reconciler) Change(ctx context.Context, change func(*Desired)) {
 	}
 }
 
-// Run works until ctx is done. Then it gives up loads, unloads everything, and
-// returns when all is closed or has failed to close in time. A backend may be
-// still at work on the models that it returns, since it did not heed that it
-// should stop: it must not be closed.
+// Run works until ctx is done. Then it abandons loads, unloads everything, and returns when everything is closed or
+// has failed to close in time. Run returns the models that a backend may still be working on because it ignored the
+// request to stop: that backend must not be closed.
 func (r *Reconciler) Run(ctx context.Context) (busy []infer.ModelID) {
 	defer close(r.ended)
 	r.stop = ctx.Done()
@@ -176,11 +166,10 @@ func (r *Reconciler) Run(ctx context.Context) (busy []infer.ModelID) {
 	return r.drain()
 }
 
-// LastWait is how long backends may take to stop when the drain's time is over.
+// LastWait is how long backends may take to stop once the drain timeout is over.
 const LastWait = 5 * time.Second
 
-// drain unloads everything. It returns the models of which something did not
-// end.
+// drain unloads everything. It returns the models of which something did not end.
 func (r *Reconciler) drain() (busy []infer.ModelID) {
 	r.draining = true
 	for model := range r.have {
@@ -225,7 +214,7 @@ func (r *Reconciler) reconcile() {
 	}
 }
 
-// bring takes the steps that are due of a model.
+// bring takes the steps that are due for a model.
 func (r *Reconciler) bring(model infer.ModelID) {
 	var wants []want
 	if !r.draining {
@@ -258,7 +247,7 @@ func (r *Reconciler) take(s step) {
 
 func (r *Reconciler) of(ref infer.ModelRef) *loadedVersion { return r.have[ref.ID()][ref] }
 
-// keep takes a version in.
+// keep adds a version.
 func (r *Reconciler) keep(c *loadedVersion) {
 	if r.have[c.ref.ID()] == nil {
 		r.have[c.ref.ID()] = make(map[infer.ModelRef]*loadedVersion)
@@ -266,16 +255,15 @@ func (r *Reconciler) keep(c *loadedVersion) {
 	r.have[c.ref.ID()][c.ref] = c
 }
 
-// drop lets a version go.
+// drop removes a version.
 func (r *Reconciler) drop(ref infer.ModelRef) {
 	if delete(r.have[ref.ID()], ref); len(r.have[ref.ID()]) == 0 {
 		delete(r.have, ref.ID())
 	}
 }
 
-// task runs work on a model in a goroutine of its own; the loop then runs what
-// it returns. The goroutine ends with the loop at the latest, but for work that
-// does not end.
+// task runs work on a model in its own goroutine; the loop then runs the returned function. The goroutine ends no
+// later than the loop, unless the work does not end.
 func (r *Reconciler) task(model infer.ModelID, work func() (then func())) {
 	r.pending++
 	r.tasks[model]++

@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// resize brings the instances of a version to other groups without loading it
-// again: those that are missing are made and opened before those that are too
-// many are retired, and those that both groups have stay as they are. When
-// one cannot be made nothing changes, and it is not tried again until the
-// groups change.
+// resize changes the instances of a version to other groups without reloading it: it creates and opens missing
+// instances before it retires surplus ones, and leaves those in both groups alone. If an instance cannot be created,
+// nothing changes, and resize does not retry until the groups change.
 func (r *Reconciler) resize(c *loadedVersion, w want) {
 	before := c.groups
 	c.resizing, c.groups = true, w.groups
@@ -39,8 +37,7 @@ func (r *Reconciler) resize(c *loadedVersion, w want) {
 	})
 }
 
-// extend makes further instances. It counts as a load, since it
-// costs the same.
+// extend creates further instances. It counts as a load, since it costs the same.
 func (r *Reconciler) extend(ctx context.Context, bounds limits, c *loadedVersion, add []slot) (list []unopened, err error) {
 	if len(add) == 0 {
 		return nil, nil
@@ -50,7 +47,7 @@ func (r *Reconciler) extend(ctx context.Context, bounds limits, c *loadedVersion
 	}
 	defer bounds.release()
 	list, err = r.makeInstances(ctx, &c.loaded, add)
-	if err == nil && len(c.version.Config.Warmup) > 0 { // whose samples were read again
+	if err == nil && len(c.version.Config.Warmup) > 0 { // the samples were read again
 		err = c.files.Verify(ctx)
 	}
 	if err != nil {

@@ -9,29 +9,27 @@ import (
 	"github.com/nereid-serving/nereid/libs/infer"
 )
 
-// Revisions are those of the last desired state that was reached: in which
-// everything had come to its end.
+// Revisions are the revisions of the last desired state that was reached: the state in which there was nothing left
+// to do.
 type Revisions struct{ Models, Assignment uint64 }
 
 // VersionStatus is one version on the worker. It is immutable.
 type VersionStatus struct {
 	Ref   infer.ModelRef
 	State infer.InstanceState
-	// Cause is why it is unavailable, how its loading goes on or, where it is ready, why its instances
-	// are not those of Groups; Reason is the cause's.
+	// Cause is why the version is unavailable, the progress of its loading or, if it is ready, why its instances are
+	// not those of Groups. Reason is the cause's.
 	Cause  string
 	Reason errs.Reason
 	// Instances are ordered by slot.
 	Instances []InstanceStatus
-	// Groups are those whose instances are there or, with a cause, cannot be;
-	// nil until that is known.
+	// Groups are those whose instances exist or, with a cause, cannot be created; nil until that is known.
 	Groups []Group
-	// Memory is what it has taken with its instances, in bytes; 0 if that is
-	// not known.
+	// Memory is how many bytes the version and its instances use; 0 if unknown.
 	Memory uint64
 }
 
-// InstanceStatus is one instance, whose state is its version's unless it is away.
+// InstanceStatus is one instance. Its state is its version's, unless it is away.
 type InstanceStatus struct {
 	Slot         uint32
 	Name, Device string
@@ -39,7 +37,7 @@ type InstanceStatus struct {
 	Away string
 }
 
-// InstanceState is that of the instance of an index.
+// InstanceState returns the state of instance i.
 func (s *VersionStatus) InstanceState(i int) infer.InstanceState {
 	if s.State == infer.Ready && s.Instances[i].Away != "" {
 		return infer.Unavailable
@@ -47,7 +45,7 @@ func (s *VersionStatus) InstanceState(i int) infer.InstanceState {
 	return s.State
 }
 
-// publish tells what the worker runs of a model, if that has changed.
+// publish reports what the worker runs of a model, if that has changed.
 func (r *Reconciler) publish(model infer.ModelID) {
 	next := r.versions(model)
 	if reflect.DeepEqual(next, r.published[model]) {
@@ -59,7 +57,7 @@ func (r *Reconciler) publish(model infer.ModelID) {
 	r.deps.Publish(model, next)
 }
 
-// reach tells that nothing is left to do or to wait for.
+// reach reports that nothing is left to do or to wait for.
 func (r *Reconciler) reach() {
 	next := Revisions{r.desired.modelsRevision, r.desired.assignmentRevision}
 	if next != r.reached {

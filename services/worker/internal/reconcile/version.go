@@ -13,36 +13,35 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/source"
 )
 
-// loadedVersion is what the worker has of one generation. It is owned by the
-// loop, but for what was loaded, which is not changed once it is set.
+// loadedVersion is what the worker has of one generation. The loop owns it, except for what was loaded, which does
+// not change once it is set.
 type loadedVersion struct {
 	held
-	// cause is why it is unavailable, or why its instances are not those
-	// that were asked for last.
+	// cause is why it is unavailable, or why its instances are not those that were last asked for.
 	cause error
 	loaded
 	slots  []slot
 	away   map[infer.InstanceID]error // instances that are away, and why
 	cancel context.CancelFunc         // of the load, or of the resize
-	// progress is how its fetch goes on while it loads.
+	// progress is the progress of its fetch while it loads.
 	progress source.Progress
-	// abandoned says that nobody wanted the version while it was loaded or resized.
+	// abandoned says that the version was no longer wanted while it was being loaded or resized.
 	abandoned bool
 }
 
-// loaded is a model version in memory, and the files that it is made of.
+// loaded is a model version in memory, and its files.
 type loaded struct {
 	version backend.Version
 	files   source.Files
 	model   backend.Model
-	// sequences is what its instances share of sequences; nil if it batches none.
+	// sequences is what its instances share for sequences; nil if it batches none.
 	sequences *sequence.Model
 	bytes     int64 // of the files
-	// memory is what the model and its instances have taken, in bytes.
+	// memory is how many bytes the model and its instances use.
 	memory uint64
 }
 
-// slot is an instance, wanted or open, of the number within its group.
+// slot is an instance, wanted or open, with its number within its group.
 type slot struct {
 	id     infer.InstanceID
 	name   string
@@ -54,7 +53,7 @@ type slot struct {
 type unopened struct {
 	slot
 	instance backend.Instance
-	warmed   []infer.Cost // what it took to warm it up
+	warmed   []infer.Cost // its warmup executions
 }
 
 func (r *Reconciler) anyReady() bool {
@@ -104,8 +103,8 @@ func (r *Reconciler) load(w want) {
 	})
 }
 
-// follow returns what takes the progress of a version's fetch. It never waits for
-// a loop that drains.
+// follow returns a function that records the progress of a version's fetch. It never waits for a loop that is
+// draining.
 func (r *Reconciler) follow(ctx context.Context, c *loadedVersion) func(source.Progress) {
 	return func(p source.Progress) {
 		change := func(*Desired) {
@@ -120,7 +119,7 @@ func (r *Reconciler) follow(ctx context.Context, c *loadedVersion) func(source.P
 	}
 }
 
-// missing lists the instances that the groups ask for and have does not hold.
+// missing lists the instances that the groups ask for and that are not in have.
 func missing(groups []Group, have []slot) []slot {
 	var list []slot
 	for _, g := range groups {
@@ -142,13 +141,13 @@ func (r *Reconciler) check(ref infer.ModelRef, err error) {
 	}
 }
 
-// abandon gives up a load or a resize, as far as the backend can.
+// abandon cancels a load or a resize, as far as the backend allows.
 func (c *loadedVersion) abandon() {
 	c.abandoned = true
 	c.cancel()
 }
 
-// opened takes what was loaded, and opens its instances.
+// opened records what was loaded, and opens its instances.
 func (r *Reconciler) opened(c *loadedVersion, l loaded, instances []unopened, took time.Duration) {
 	c.loaded = l
 	r.start(c, instances)
@@ -157,8 +156,8 @@ func (r *Reconciler) opened(c *loadedVersion, l loaded, instances []unopened, to
 	r.deps.Loaded(c.version, took, nil)
 }
 
-// failed takes the end of a load that came to nothing. One that was given up
-// says nothing about the version, which may be wanted again by now.
+// failed records that a load failed. A load that was canceled says nothing about the version, which may be wanted
+// again by now.
 func (r *Reconciler) failed(c *loadedVersion, took time.Duration, err error) {
 	if c.abandoned {
 		r.drop(c.ref)
@@ -168,7 +167,7 @@ func (r *Reconciler) failed(c *loadedVersion, took time.Duration, err error) {
 	r.deps.Loaded(c.version, took, err)
 }
 
-// start opens instances, which offers them to the scheduler.
+// start opens instances, which grants them to the scheduler.
 func (r *Reconciler) start(c *loadedVersion, instances []unopened) {
 	for _, m := range instances {
 		m.id = r.deps.Instances.Open(InstanceSpec{
@@ -193,7 +192,7 @@ func (r *Reconciler) settle(c *loadedVersion) {
 	})
 }
 
-// unload starts to retire a version's instances and to close it.
+// unload starts to retire a version's instances and to close the version.
 func (r *Reconciler) unload(c *loadedVersion) {
 	c.state = infer.Unloading
 	slots := slices.Clone(c.slots)
@@ -206,8 +205,8 @@ func (r *Reconciler) unload(c *loadedVersion) {
 	})
 }
 
-// closeSlots closes instances at the same time, since each waits for its
-// last batch. It reports whether all are closed: only then may the model be.
+// closeSlots closes instances concurrently, since each waits for its last batch. It reports whether all are closed:
+// only then may the model be closed.
 func (r *Reconciler) closeSlots(ref infer.ModelRef, slots []slot) bool {
 	failures := make(chan error, len(slots))
 	for _, l := range slots {
@@ -222,7 +221,7 @@ func (r *Reconciler) closeSlots(ref infer.ModelRef, slots []slot) bool {
 	return closed
 }
 
-// causeOf is the sentence that tells people why a version is unavailable.
+// causeOf returns the text that explains why a version is unavailable.
 func causeOf(err error) string {
 	if err == nil {
 		return ""

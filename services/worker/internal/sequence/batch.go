@@ -20,31 +20,31 @@ type batch struct {
 	rows     []row // by request; guarded by the instance's mu
 }
 
-// row is one request of the backend's.
+// row is one of the backend's requests.
 type row struct {
-	at   int // its index in the batch; -1 for an empty one
+	at   int // its index in the batch; -1 for an empty row
 	slot *slot
-	over bool           // it has its final response
-	next []infer.Tensor // states to come, by their indexes; empty where there is none
-	free bool           // the instance has gone on: its states are settled
+	over bool           // it has had its final response
+	next []infer.Tensor // pending states by index; empty where there is none
+	free bool           // the instance has moved on: its states are final
 }
 
-// slot is a sequence in its place.
+// slot is a sequence in its slot.
 type slot struct {
 	index  uint32
 	id     uint64
 	key    string
 	states []infer.Tensor // the model's state inputs
-	bytes  int64          // of states that are no initial ones
-	runs   bool           // a request of it
+	bytes  int64          // of states that are not initial ones
+	runs   bool           // one of its requests is running
 	last   mono.Time      // when its last request ended
-	ends   bool           // with the request that it has
-	// request runs or is to run again, where the model is iterative.
+	ends   bool           // with its current request
+	// request runs, or will run again, if the model is iterative.
 	request infer.Work
 	closed  bool
 }
 
-// idle is how long the sequence has had no request that runs.
+// idle returns how long no request of the sequence has been running.
 func (s *slot) idle(now mono.Time) time.Duration {
 	if s.runs {
 		return 0
@@ -52,17 +52,16 @@ func (s *slot) idle(now mono.Time) time.Duration {
 	return now.Sub(s.last)
 }
 
-// Requests are those of the batch, with their controls and states.
+// Requests returns the requests of the batch, with their controls and states.
 func (b *batch) Requests() []*infer.Request { return b.requests }
 
-// BatchSize counts the empty rows, too.
+// BatchSize includes the empty rows.
 func (b *batch) BatchSize() int64 { return b.size }
 
 // Canceled reports whether nobody waits for the response.
 func (b *batch) Canceled(i int) bool { return b.rows[i].at < 0 || b.Batch.Canceled(b.rows[i].at) }
 
-// OnCancelEach passes on which of the requests is meant. Empty rows are never canceled
-// by themselves.
+// OnCancelEach translates the indices of canceled requests. Empty rows are never canceled individually.
 func (b *batch) OnCancelEach(tell func(i int)) {
 	b.Batch.OnCancelEach(func(at int) {
 		if i := slices.IndexFunc(b.rows, func(r row) bool { return r.at == at }); i >= 0 {
@@ -71,7 +70,7 @@ func (b *batch) OnCancelEach(tell func(i int)) {
 	})
 }
 
-// Respond takes the states out of a response, and passes it on.
+// Respond removes the states from a response, and passes it on.
 func (b *batch) Respond(i int, r *infer.Response) {
 	if b.rows[i].at < 0 {
 		r.Release()
@@ -83,7 +82,7 @@ func (b *batch) Respond(i int, r *infer.Response) {
 	b.Batch.Respond(b.rows[i].at, r)
 }
 
-// Room has no bound for empty rows: nobody reads their responses.
+// Room has no limit for empty rows: nobody reads their responses.
 func (b *batch) Room(i int) <-chan struct{} {
 	if b.rows[i].at >= 0 {
 		return b.Batch.Room(b.rows[i].at)
@@ -93,7 +92,7 @@ func (b *batch) Room(i int) <-chan struct{} {
 	return open
 }
 
-// Call makes a call on behalf of request i. An empty row's is the whole batch's.
+// Call makes a call on behalf of request i. A call for an empty row counts as the whole batch's.
 func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) (cancel func()) {
 	if i != backend.AllRequests && b.rows[i].at < 0 {
 		i = backend.AllRequests
@@ -103,7 +102,7 @@ func (b *batch) Call(i int, c *infer.Call, receive func(*infer.Response)) (cance
 	return b.Batch.Call(i, c, receive)
 }
 
-// settleLocked takes the states of a response. They count with the final one.
+// settleLocked takes the states of a response. They take effect with the final response.
 func (b *batch) settleLocked(row *row, r *infer.Response) {
 	if row.over {
 		return
@@ -121,9 +120,8 @@ func (b *batch) settleLocked(row *row, r *infer.Response) {
 	b.closeLocked(row)
 }
 
-// takeLocked takes a response's states, and leaves those that the client has
-// asked for. A state that is not as the configuration has it makes the response
-// an error.
+// takeLocked takes a response's states, and leaves those that the client has asked for. A state that does not match
+// the configuration turns the response into an error.
 func (b *batch) takeLocked(row *row, r *infer.Response) {
 	m, original := b.in.model, b.Batch.Requests()[row.at]
 	if row.next == nil {
@@ -156,11 +154,11 @@ func (b *batch) takeLocked(row *row, r *infer.Response) {
 	}
 }
 
-// commitLocked gives the slot the states that have come.
+// commitLocked stores the pending states in the slot.
 func (b *batch) commitLocked(row *row) {
 	s, grown := row.slot, int64(0)
 	if s.closed || row.free {
-		return // by a START that came later
+		return // by a later START
 	}
 	for k := range row.next {
 		if row.next[k].Name == "" {
@@ -177,7 +175,7 @@ func (b *batch) commitLocked(row *row) {
 	b.in.model.deps.Held(grown)
 }
 
-// pauseLocked drops what a row has left over: its request has another iteration.
+// pauseLocked drops a row's pending states: its request has another iteration.
 func (b *batch) pauseLocked(row *row) {
 	for k := range row.next {
 		row.next[k].Data.Release()
@@ -186,7 +184,7 @@ func (b *batch) pauseLocked(row *row) {
 	row.slot.runs, row.slot.last = false, b.in.model.deps.Clock.Now()
 }
 
-// closeLocked ends a row, and drops its slot's states if that ends.
+// closeLocked ends a row, and drops its slot's states if the sequence ends.
 func (b *batch) closeLocked(row *row) {
 	b.pauseLocked(row)
 	s := row.slot
@@ -196,8 +194,8 @@ func (b *batch) closeLocked(row *row) {
 	}
 }
 
-// Again settles the states, too: the request's next iteration runs on what has come
-// so far. Its sequence goes on, whether the request ends it or not.
+// Again also commits the states: the request's next iteration runs on those that have arrived so far. The sequence
+// continues, even if the request has END.
 func (b *batch) Again(i int) bool {
 	row := &b.rows[i]
 	if row.at < 0 {
@@ -214,7 +212,7 @@ func (b *batch) Again(i int) bool {
 	return again
 }
 
-// Free settles the states: the next request of a sequence may come.
+// Free commits the states: the next request of a sequence may arrive.
 func (b *batch) Free() {
 	b.in.mu.Lock()
 	for i := range b.rows {
@@ -227,8 +225,7 @@ func (b *batch) Free() {
 	b.Batch.Free()
 }
 
-// Done ends the batch. Requests without a final response fail, and leave their
-// states as they were.
+// Done ends the batch. Requests without a final response fail, and leave their states unchanged.
 func (b *batch) Done() {
 	b.end()
 	b.Batch.Done()
@@ -245,8 +242,8 @@ func (b *batch) end() {
 	}
 }
 
-// keep makes the state's next value of an output, with a reference of its own. A
-// part of a larger buffer is copied, which the state would keep otherwise.
+// keep makes an output the state's next value, with its own reference. If the output is part of a larger buffer, keep
+// copies it, since the state would otherwise retain the whole buffer.
 func (m *Model) keep(s *state, t *infer.Tensor) (next infer.Tensor, err error) {
 	row := t.Shape
 	ok := true

@@ -15,7 +15,7 @@ import (
 	"github.com/nereid-serving/nereid/services/worker/internal/datafile"
 )
 
-// Model is what the instances of a version have in common. It is immutable.
+// Model is what the instances of a version share. It is immutable.
 type Model struct {
 	ref      infer.ModelRef
 	config   *modelconfig.Config
@@ -24,12 +24,12 @@ type Model struct {
 	deps     Deps
 }
 
-// Deps are what a model works with.
+// Deps are the dependencies of a model.
 type Deps struct {
-	// Pool gives the memory of states.
+	// Pool provides the memory of states.
 	Pool *tensor.Pool
-	// Held is told by how many bytes the memory of states grows or, less than 0,
-	// shrinks. It is called from any goroutine.
+	// Held is notified by how many bytes the memory of states grows or, if negative, shrinks. Any goroutine may call
+	// it.
 	Held  func(bytes int64)
 	Clock mono.Clock
 }
@@ -38,18 +38,18 @@ type Deps struct {
 type control struct {
 	kind    modelconfig.ControlKind
 	input   infer.Tensor // without its bytes
-	no, yes tensor.Ref   // but for the correlation ID
+	no, yes tensor.Ref   // except for the correlation ID
 }
 
-// state is a state with what it starts as.
+// state is a state and its initial value.
 type state struct {
 	config  *modelconfig.SequenceState
 	initial infer.Tensor
 }
 
-// Prepare makes what the instances of a version share, and reads the files of
-// initial states below the model's directory initial_state. It returns nil for a
-// model that does not batch sequences. Errors have the reason load_failed.
+// Prepare creates what the instances of a version share, and reads the files of initial states from the model's
+// directory initial_state. It returns nil for a model that does not batch sequences. Errors have the reason
+// load_failed.
 func Prepare(v backend.Version, d Deps) (*Model, error) {
 	c := v.Config.Sequences
 	if c == nil {
@@ -79,7 +79,7 @@ func newControl(c *modelconfig.Config, s *modelconfig.SequenceControl) control {
 	return v
 }
 
-// oneRow is the shape of one row of the dimensions.
+// oneRow returns the shape of one row with the given dimensions.
 func oneRow(c *modelconfig.Config, dims tensor.Shape) tensor.Shape {
 	if c.Batches() {
 		return dims.Prepend(1)
@@ -87,7 +87,7 @@ func oneRow(c *modelconfig.Config, dims tensor.Shape) tensor.Shape {
 	return dims
 }
 
-// number writes an element of a control.
+// number encodes an element of a control.
 func number(d tensor.Datatype, v float64) []byte {
 	switch d {
 	case tensor.Int32:
@@ -98,8 +98,7 @@ func number(d tensor.Datatype, v float64) []byte {
 	return []byte{byte(v)}
 }
 
-// correlation writes the correlation ID of a sequence; integers of 32 bits get
-// its low ones.
+// correlation encodes the correlation ID of a sequence; 32-bit integers get its low bits.
 func correlation(d tensor.Datatype, s *infer.Sequence, empty bool) []byte {
 	switch {
 	case d == tensor.Bytes && empty:
@@ -112,7 +111,7 @@ func correlation(d tensor.Datatype, s *infer.Sequence, empty bool) []byte {
 	return binary.NativeEndian.AppendUint64(nil, s.ID)
 }
 
-// of returns the control of a request in its place; ready is false for an empty one.
+// of returns the control of a request in its slot; ready is false for an empty one.
 func (c *control) of(s *infer.Sequence, ready bool) infer.Tensor {
 	t, yes := c.input, false
 	switch c.kind {
@@ -132,7 +131,7 @@ func (c *control) of(s *infer.Sequence, ready bool) infer.Tensor {
 	return t
 }
 
-// maxInitialBytes bounds the initial states of a model.
+// maxInitialBytes limits the initial states of a model.
 const maxInitialBytes = 4 << 30
 
 func newState(v backend.Version, c *modelconfig.SequenceState, left int64) (s state, err error) {
