@@ -30,17 +30,38 @@ func large(b *testing.B, workers, models int, edit func(*core.Config)) *script {
 }
 
 // BenchmarkAWorkerLeavesAndJoins measures what the registry's loop takes for a worker that
-// stops, and for another that comes in its place, among 1,000 workers with 5,000 models.
+// stops, and for its return, among 1,000 workers with 5,000 models. Between the two, and
+// afterwards, workers load what they were assigned.
 func BenchmarkAWorkerLeavesAndJoins(b *testing.B) {
 	s := large(b, 1000, 5000, func(*core.Config) {})
-	b.ResetTimer()
+	settle := func() {
+		for k, part := range s.parts {
+			if k.Name != "" && len(part.GetVersions()) > 0 {
+				s.feed(s.reports(k.Owner, k.Name, nereidv1.State_STATE_READY))
+			}
+		}
+		clear(s.parts)
+		s.feed(s.gateway(0))
+		s.feed(core.Tick{})
+		clear(s.parts)
+	}
+	settle()
+	var leaves, joins time.Duration
 	for i := range b.N {
 		id := fmt.Sprintf("w%04d", i%1000)
 		s.revision++
+		begin := time.Now()
 		s.feed(core.Changed{Bucket: core.Workers, Key: core.Key{Name: id}, Revision: s.revision, Deleted: true})
+		leaves += time.Since(begin)
+		settle()
+		begin = time.Now()
 		s.feed(s.worker(id))
+		joins += time.Since(begin)
+		settle()
 		s.lines = nil
 	}
+	b.ReportMetric(leaves.Seconds()*1e3/float64(b.N), "ms/leave")
+	b.ReportMetric(joins.Seconds()*1e3/float64(b.N), "ms/join")
 }
 
 // BenchmarkALoad measures what the registry's loop takes for a load in a repository of 5,000
