@@ -149,6 +149,16 @@ func (b *buckets) whole() bool {
 		b.gateways.caughtUp && b.schedulers.caughtUp && b.leaders.caughtUp
 }
 
+// anyWorker reports whether a worker is alive.
+func (b *buckets) anyWorker() bool {
+	for _, e := range b.workers.entries {
+		if e.value != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // model gives the value of a model's key, nil if there is none.
 func (b *buckets) model(key string) *nereidv1.ModelValue { return b.models.get(Key{Name: key}) }
 

@@ -64,8 +64,8 @@ type Core struct {
 	placement  placement
 	memory     memory
 
-	started bool // the store holds what it should
-	lost    *Started
+	lost    *Started // what the store has lost; nil until that is known
+	started bool     // the store holds what it should
 	// published is whether the bucket models has had all that a scan found, synced that the
 	// buckets are marked so, announced that everybody has been told.
 	published, synced, announced bool
@@ -97,11 +97,10 @@ func (p *pending) also(then func()) {
 
 // New makes a core that knows nothing of the store yet.
 func New(cfg Config) *Core {
-	c := &Core{
+	return &Core{
 		cfg: cfg, buckets: newBuckets(), fleet: newFleet(), scans: newScans(), operations: newOperations(),
 		rollouts: newRollouts(cfg.Retry, cfg.LongestRetry), placement: newPlacement(), memory: newMemory(),
 	}
-	return c
 }
 
 // Whole reports whether all that the store held is known. The core then waits for a [Started].
@@ -122,7 +121,7 @@ func (c *Core) Workers() map[string]*nereidv1.WorkerValue {
 // other event may follow.
 func (c *Core) Step(now time.Time, e Event) Effects {
 	c.now, c.out = now, Effects{}
-	if c.receive(e) && c.started && len(c.inFlight) == 0 {
+	if c.receive(e) && c.lost != nil && len(c.inFlight) == 0 {
 		c.due = now.Add(c.cfg.WorkerGrace)
 		c.pass()
 	}
@@ -140,7 +139,7 @@ func (c *Core) receive(e Event) bool {
 		c.out.WorkersChanged = e.Bucket == Workers
 		return true
 	case Started:
-		c.start(e)
+		c.lost = &e
 	case Done:
 		return c.done(e)
 	case Scanned:
@@ -196,7 +195,7 @@ func (c *Core) waits() bool {
 // pass does what there is to do, up to the first part that has something to write.
 func (c *Core) pass() {
 	for _, part := range []func(){
-		c.startScan, c.publish, c.markSynced, c.announce, c.writePools, c.applyOperations, c.place, c.advanceRollouts, c.deleteRevoked, c.answerOperations, c.expireWorkers,
+		c.restore, c.startScan, c.publish, c.markSynced, c.announce, c.writePools, c.applyOperations, c.place, c.advanceRollouts, c.deleteRevoked, c.answerOperations, c.expireWorkers,
 	} {
 		if part(); len(c.inFlight) > 0 {
 			return
@@ -354,16 +353,6 @@ func (c *Core) insteadOf(p pending, err error) (instead []pending, ok bool) {
 		return nil, true
 	}
 	return nil, false
-}
-
-// start takes what the store has lost. It is written before anything else is decided: then a
-// loss is a change of leaders like any other.
-func (c *Core) start(e Started) {
-	if c.due, c.lost = c.now, &e; len(e.Models) == 0 {
-		c.started = true
-		return
-	}
-	c.restore()
 }
 
 // modelChanged follows a model's value.

@@ -39,15 +39,6 @@ func newFleet() fleet {
 	}
 }
 
-func (f *fleet) anyLive(b *buckets) bool {
-	for _, e := range b.workers.entries {
-		if e.value != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // workerChanged distinguishes a worker that comes, goes or changes in what assignments are
 // made for from one that reports its progress.
 func (c *Core) workerChanged(e Changed) bool {

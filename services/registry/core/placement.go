@@ -153,7 +153,7 @@ func (c *Core) rateLimitChanged(e Changed) bool {
 // causes stay: they would only come and go with a worker that restarts.
 func (c *Core) place() {
 	c.forgetDrained()
-	if !c.published || !c.fleet.anyLive(&c.buckets) {
+	if !c.published || !c.anyWorker() {
 		return
 	}
 	if c.raiseFences(); len(c.inFlight) > 0 {

@@ -7,9 +7,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// restore writes what the store has lost: the models, and what workers were assigned but for
-// the fences, which say that all of it is there.
+// restore writes what the store has lost, before anything else is decided: then a loss is a
+// change of leaders like any other. It writes the models, and what workers were assigned but
+// for the fences, which say that all of it is there.
 func (c *Core) restore() {
+	if c.started {
+		return
+	}
+	if len(c.lost.Models) == 0 {
+		c.started = true
+		return
+	}
 	written, assigned := 0, 0
 	for _, key := range slices.Sorted(maps.Keys(c.lost.Models)) {
 		if _, there := c.models.entries[Key{Name: key}]; !there {
@@ -38,5 +46,6 @@ func (c *Core) restore() {
 		c.touchAll()
 		c.note(Warn, "the models are written again to a store that has lost them",
 			field("models", len(c.lost.Models)), field("written", written), field("assignments", assigned))
+		c.lost = new(Started) // its values are in the buckets now
 	})
 }

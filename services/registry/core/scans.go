@@ -129,8 +129,12 @@ func (c *Core) scanned(e Scanned) {
 	maps.DeleteFunc(c.scans.seen, func(key string, _ catalog.Model) bool {
 		return !slices.ContainsFunc(snap.Models, func(m catalog.Model) bool { return m.ID().Key() == key })
 	})
-	c.retainLoaded(f)
-	c.retainUnread(f, snap.Unread)
+	taken := make(map[string]bool, len(f.models))
+	for i := range f.models {
+		taken[f.models[i].ID().Key()] = true
+	}
+	c.retainLoaded(f, taken)
+	c.retainUnread(f, taken, snap.Unread)
 	c.noteFound(f.models, snap)
 	c.scans.found = f
 	switch {
@@ -220,13 +224,9 @@ func (c *Core) acceptsExplicit(m catalog.Model, old *nereidv1.ModelValue) bool {
 // retainLoaded retains the values of models that the scan did not find and that are
 // nevertheless in use: under explicit control until they are unloaded. What a start with the
 // other namespacing has left behind is not in use.
-func (c *Core) retainLoaded(f *found) {
+func (c *Core) retainLoaded(f *found, taken map[string]bool) {
 	if !c.cfg.Explicit {
 		return
-	}
-	taken := make(map[string]bool, len(f.models))
-	for i := range f.models {
-		taken[f.models[i].ID().Key()] = true
 	}
 	for k, e := range c.models.entries {
 		if (e.value.GetNamespace() != "") != c.cfg.Namespacing && !e.value.GetOverridden() {
@@ -242,13 +242,9 @@ func (c *Core) retainLoaded(f *found) {
 // retainUnread retains the values of models of repositories that could not be listed: a
 // listing of long ago, as a standby has that begins to lead, does not show which models are
 // gone.
-func (c *Core) retainUnread(f *found, unread []catalog.Unread) {
+func (c *Core) retainUnread(f *found, taken map[string]bool, unread []catalog.Unread) {
 	if len(unread) == 0 {
 		return
-	}
-	taken := make(map[string]bool, len(f.models))
-	for i := range f.models {
-		taken[f.models[i].ID().Key()] = true
 	}
 	for k, e := range c.models.entries {
 		within := func(u catalog.Unread) bool { return strings.HasPrefix(e.value.GetUrl(), u.Repository+"/") }

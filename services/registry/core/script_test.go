@@ -375,3 +375,20 @@ func TestAStoreThatHasLostItsState(t *testing.T) {
 		t.Error("the model does not serve")
 	}
 }
+
+// What could not be written again, since the store was away, is written when it is back.
+func TestALossIsRestoredAfterAFailure(t *testing.T) {
+	before := started(t, polling)
+	s := newScript(t, func(c *core.Config) { c.Epoch = 2 })
+	fails := true
+	s.refuse = func(core.Write) error {
+		if fails {
+			return errs.New(errs.StateUnavailable, "away")
+		}
+		return nil
+	}
+	lost := core.Started{Models: map[string]*nereidv1.ModelValue{"k": before.values[core.Key{Name: "k"}]}, Assignments: before.parts}
+	s.do([]core.Event{lost}, "model k a@1", "assign w k/1@1", "note state not written")
+	fails = false
+	s.do([]core.Event{core.Tick{}}, "model k a@1", "assign w k/1@1", "scan", "note the models are written again to a store that has lost them", "pool default")
+}
